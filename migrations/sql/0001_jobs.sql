@@ -1,0 +1,196 @@
+-- Jobs, queues, slots, idempotency keys and history.
+--
+-- `doze.` stands for the schema chosen at run time; nothing relies on search_path.
+-- Every time is the database's. Tables are private to Doze: read them through
+-- its API, its command or the views, since columns may change in any release.
+
+-- A queue: what may run at once, and who has been asked to come.
+CREATE TABLE doze.queues (
+    queue      text PRIMARY KEY,
+    -- How many drains may run at once, which bounds the connections they open.
+    slots      smallint    NOT NULL DEFAULT 4,
+    -- Claims stop while set.
+    paused_at  timestamptz,
+    -- Whether done jobs are kept. Failed and cancelled ones always are.
+    history    boolean     NOT NULL DEFAULT true,
+    -- Expired leases that a job survives before it ends as failed.
+    max_reaps  smallint    NOT NULL DEFAULT 3,
+    -- The bell: until then somebody has been asked to drain this queue and has not come yet.
+    bell_until timestamptz,
+    -- The one alarm outside the database that is set for this queue.
+    armed_at   timestamptz,
+    armed_id   uuid,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT queues_queue CHECK (queue ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$'),
+    CONSTRAINT queues_slots CHECK (slots BETWEEN 1 AND 1000),
+    CONSTRAINT queues_max_reaps CHECK (max_reaps BETWEEN 1 AND 100),
+    CONSTRAINT queues_armed CHECK ((armed_at IS NULL) = (armed_id IS NULL))
+) WITH (fillfactor = 50); -- its rows are updated in place (HOT) at each wake
+
+-- A slot: one drain's right to run.
+--   free  nobody holds it
+--   open  its drain will look for jobs again soon, so an enqueue need not ring
+--   busy  its drain has all it can run, so it promises nothing
+CREATE TABLE doze.slots (
+    queue        text     NOT NULL REFERENCES doze.queues ON DELETE CASCADE,
+    slot         smallint NOT NULL,
+    state        text     NOT NULL DEFAULT 'free',
+    token        uuid,
+    locked_until timestamptz,
+    PRIMARY KEY (queue, slot),
+    CONSTRAINT slots_state CHECK (state IN ('free', 'open', 'busy')),
+    CONSTRAINT slots_held CHECK ((state = 'free') = (token IS NULL) AND (token IS NULL) = (locked_until IS NULL))
+) WITH (fillfactor = 50);
+
+-- Live jobs only: queued (no token) or running (a token and a lease).
+-- A finished job leaves this table for history.
+--
+-- A claim changes token, locked_until and attempts, and no index mentions these:
+-- so each claim is a HOT update that writes no index, which more than doubles
+-- the jobs a second that the claim by status reaches. The price: running rows
+-- stay in the ready index and are skipped by a look at the row. There are at
+-- most slots x batch of them.
+CREATE TABLE doze.jobs (
+    id           uuid        PRIMARY KEY,
+    queue        text        NOT NULL,
+    kind         text        NOT NULL,
+    priority     smallint    NOT NULL DEFAULT 0,
+    run_at       timestamptz NOT NULL DEFAULT now(),
+    -- Fence: a claim sets a fresh token and counts an attempt; whoever cannot
+    -- name both changes nothing. Attempts are never given back.
+    token        uuid,
+    locked_until timestamptz NOT NULL DEFAULT '-infinity',
+    attempts     integer     NOT NULL DEFAULT 0,
+    -- What the handler reported; reaches max_attempts: failed for good.
+    failures     integer     NOT NULL DEFAULT 0,
+    max_attempts integer     NOT NULL DEFAULT 10,
+    -- Leases that expired, i.e. drains that vanished. Above zero: runs alone.
+    reaps        smallint    NOT NULL DEFAULT 0,
+    created_at   timestamptz NOT NULL DEFAULT now(),
+    key          text,
+    last_error   text,
+    -- json, not jsonb: it comes back byte for byte.
+    payload      json        NOT NULL,
+    CONSTRAINT jobs_queue CHECK (queue ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$'),
+    CONSTRAINT jobs_kind CHECK (kind ~ '^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$'),
+    CONSTRAINT jobs_priority CHECK (priority BETWEEN -10 AND 10),
+    CONSTRAINT jobs_lease CHECK ((token IS NULL) = (locked_until = '-infinity')),
+    CONSTRAINT jobs_max_attempts CHECK (max_attempts BETWEEN 1 AND 1000),
+    CONSTRAINT jobs_counters CHECK (attempts >= 0 AND reaps >= 0 AND failures >= 0 AND failures < max_attempts),
+    CONSTRAINT jobs_key CHECK (key <> '')
+) WITH (
+    fillfactor = 50,                         -- room on the page for the claim's new row version
+    autovacuum_vacuum_scale_factor = 0.01,   -- every job leaves a dead row behind, so vacuum early,
+    autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_insert_scale_factor = 0.05,
+    autovacuum_analyze_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 0         -- and do not dawdle
+);
+
+-- The order of claims: urgent first, then by due time, then by id (UUIDv7: by age).
+CREATE INDEX jobs_ready ON doze.jobs (queue, priority, run_at, id);
+-- Jobs whose drain vanished: claimed one at a time.
+CREATE INDEX jobs_alone ON doze.jobs (queue, priority, run_at, id) WHERE reaps > 0;
+
+-- Idempotency keys. One row decides who holds a key, under one row lock, so two
+-- enqueues of one key never both win, even while its job moves to history.
+CREATE TABLE doze.keys (
+    kind       text        NOT NULL,
+    key        text        NOT NULL,
+    job_id     uuid        NOT NULL,
+    -- How long the key stays taken after its job has finished. Zero: it is free at once.
+    hold       interval    NOT NULL,
+    -- infinity while the job is live.
+    expires_at timestamptz NOT NULL DEFAULT 'infinity',
+    PRIMARY KEY (kind, key),
+    CONSTRAINT keys_hold CHECK (hold >= interval '0')
+);
+CREATE INDEX keys_expires ON doze.keys (expires_at) WHERE expires_at < 'infinity';
+
+-- Finished jobs. Append-only: a row is inserted once and never updated.
+--
+-- Done and cancelled jobs lie in a ring of eight partitions, one a day of the
+-- epoch modulo eight; pruning truncates whole days, which leaves nothing to
+-- vacuum and needs no DDL at run time, hence no owner's rights and no process
+-- that must create tomorrow's partition. Failed jobs wait for a person in a
+-- partition of their own (-1).
+CREATE TABLE doze.history (
+    id           uuid        NOT NULL,
+    bucket       smallint    NOT NULL,
+    queue        text        NOT NULL,
+    kind         text        NOT NULL,
+    state        text        NOT NULL,
+    priority     smallint    NOT NULL,
+    run_at       timestamptz NOT NULL,
+    attempts     integer     NOT NULL,
+    failures     integer     NOT NULL,
+    max_attempts integer     NOT NULL,
+    reaps        smallint    NOT NULL,
+    created_at   timestamptz NOT NULL,
+    finished_at  timestamptz NOT NULL,
+    key          text,
+    last_error   text,
+    payload      json        NOT NULL,
+    PRIMARY KEY (id, bucket),
+    CONSTRAINT history_state CHECK (state IN ('done', 'failed', 'cancelled')),
+    CONSTRAINT history_bucket CHECK ((state = 'failed') = (bucket = -1))
+) PARTITION BY LIST (bucket);
+
+CREATE TABLE doze.history_failed PARTITION OF doze.history FOR VALUES IN (-1);
+CREATE INDEX history_failed_finished ON doze.history_failed (finished_at);
+CREATE TABLE doze.history_0 PARTITION OF doze.history FOR VALUES IN (0);
+CREATE TABLE doze.history_1 PARTITION OF doze.history FOR VALUES IN (1);
+CREATE TABLE doze.history_2 PARTITION OF doze.history FOR VALUES IN (2);
+CREATE TABLE doze.history_3 PARTITION OF doze.history FOR VALUES IN (3);
+CREATE TABLE doze.history_4 PARTITION OF doze.history FOR VALUES IN (4);
+CREATE TABLE doze.history_5 PARTITION OF doze.history FOR VALUES IN (5);
+CREATE TABLE doze.history_6 PARTITION OF doze.history FOR VALUES IN (6);
+CREATE TABLE doze.history_7 PARTITION OF doze.history FOR VALUES IN (7);
+
+-- Where a job that ends in this state now belongs.
+CREATE FUNCTION doze.history_bucket(state text) RETURNS smallint
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN CASE WHEN state = 'failed' THEN -1 ELSE (floor(extract(epoch FROM now()) / 86400)::bigint % 8)::smallint END;
+
+-- Empties the days of the ring that ended more than keep ago, and returns how
+-- many. A day in use, or one that somebody reads right now, is left for the
+-- next sweep. Which days are old follows from the calendar alone: the last day
+-- that could have written to a partition decides, whatever it holds.
+CREATE FUNCTION doze.prune_history(keep interval) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    today   bigint := floor(extract(epoch FROM now()) / 86400);
+    last    bigint;
+    filled  boolean;
+    emptied integer := 0;
+BEGIN
+    PERFORM set_config('lock_timeout', '200ms', true);
+    FOR back IN 1..7 LOOP
+        last := today - back;
+        CONTINUE WHEN to_timestamp((last + 1) * 86400) > now() - keep;
+        EXECUTE format('SELECT EXISTS (SELECT FROM doze.history_%s)', last % 8) INTO filled;
+        CONTINUE WHEN NOT filled;
+        BEGIN
+            EXECUTE format('TRUNCATE doze.history_%s', last % 8);
+            emptied := emptied + 1;
+        EXCEPTION WHEN lock_not_available THEN
+            NULL;
+        END;
+    END LOOP;
+    RETURN emptied;
+END
+$$;
+
+-- Executable by everyone unless taken away.
+REVOKE ALL ON FUNCTION doze.history_bucket(text), doze.prune_history(interval) FROM PUBLIC;
+
+-- What a dashboard may see: every job, live or finished, without its payload.
+CREATE VIEW doze.job_list AS
+SELECT id, queue, kind, CASE WHEN token IS NULL THEN 'queued' ELSE 'running' END AS state,
+       priority, run_at, attempts, failures, max_attempts, reaps, created_at,
+       NULL::timestamptz AS finished_at, key, last_error
+  FROM doze.jobs
+UNION ALL
+SELECT id, queue, kind, state, priority, run_at, attempts, failures, max_attempts, reaps, created_at,
+       finished_at, key, last_error
+  FROM doze.history;

@@ -1,0 +1,216 @@
+package queue
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// The steps of a drain. Each is one round trip of several transactions whose order is
+// the wake protocol: see docs/wake.md for why none may be moved or merged.
+
+// Slot is a drain's right to run, and what its claims are made with.
+type Slot struct {
+	Queue string
+	// Token that the drain chose for itself, fresh for each slot.
+	Token uuid.UUID
+	// Lease is how long a slot and a claim are held before they must be renewed.
+	Lease time.Duration
+}
+
+// Taken is what a drain got by [Store.Start] or [Store.Retake], and by each [Store.Step].
+type Taken struct {
+	// Slot is true if the drain holds its slot. Without it nothing is claimed. Not
+	// set by Step.
+	Slot bool
+	// Paused and Version are the queue's switch and the schema's version, set by Start only.
+	// Version is 0 if the queue has no row.
+	Paused  bool
+	Version int
+	// Claimed jobs, in the order in which to run them.
+	Claimed []Claimed
+	// Reaped is how many expired leases the claim met and took back.
+	Reaped int
+	// Held are the ids whose outcome was accepted, set by Step and Exit.
+	Held []uuid.UUID
+}
+
+// Full reports whether the claim found as much as it asked for, so that there may be more.
+func (t *Taken) Full(limit int) bool { return len(t.Claimed)+t.Reaped >= limit || t.Alone() }
+
+// Alone reports whether what was claimed is one job that must run with no other beside it.
+func (t *Taken) Alone() bool { return len(t.Claimed) == 1 && t.Claimed[0].Reaps > 0 }
+
+// Start begins a drain: it answers the queue's bell, takes a slot and claims up to limit
+// jobs. Alarm is the id of the alarm that brought the wake, if one did.
+func (s *Store) Start(ctx context.Context, conn *pgx.Conn, slot Slot, alarm string, limit int) (Taken, error) {
+	var t Taken
+	if _, err := uuid.Parse(alarm); err != nil {
+		alarm = "" // untrusted, and of no use
+	}
+	answer := s.call("answer bell", "answer_bell", func(rows pgx.Rows) error { return rows.Scan(&t.Paused, &t.Version) }, slot.Queue, alarm)
+	err := pipeline(ctx, conn, []call{answer}, []call{s.takeSlot(slot, &t)}, s.claim(slot, limit, &t))
+	t.sort()
+	return t, err
+}
+
+// Retake takes a slot again and claims, after a last look that found a due job.
+func (s *Store) Retake(ctx context.Context, conn *pgx.Conn, slot Slot, limit int) (Taken, error) {
+	var t Taken
+	err := pipeline(ctx, conn, []call{s.takeSlot(slot, &t)}, s.claim(slot, limit, &t))
+	t.sort()
+	return t, err
+}
+
+// Step finishes outcomes and claims up to limit more jobs, as one transaction. With
+// alone it may claim a job that must run alone, so nothing else may be running. State
+// is [Open] or [Busy] to change the slot's mark, empty to leave it.
+func (s *Store) Step(ctx context.Context, conn *pgx.Conn, slot Slot, outcomes []Outcome, limit int, alone bool, state SlotState) (Taken, error) {
+	var t Taken
+	var group []call
+	if len(outcomes) > 0 {
+		group = append(group, s.finish(outcomes, &t.Held))
+	}
+	if state != "" {
+		group = append(group, s.markSlot(slot, state))
+	}
+	if limit > 0 {
+		claims := s.claim(slot, limit, &t)
+		if !alone {
+			claims = claims[1:]
+		}
+		group = append(group, claims...)
+	}
+	if len(group) == 0 {
+		return t, nil
+	}
+	err := pipeline(ctx, conn, group)
+	if err != nil {
+		return Taken{}, err
+	}
+	t.sort()
+	return t, nil
+}
+
+// SlotState is what the holder of a slot promises.
+type SlotState string
+
+// The marks of a slot in use.
+const (
+	Open SlotState = "open" // it will look for jobs again soon
+	Busy SlotState = "busy" // it will not
+)
+
+// Saturated marks a slot busy, and then rings if a job is due. True: the caller must fire
+// the trigger for one more drain.
+func (s *Store) Saturated(ctx context.Context, conn *pgx.Conn, slot Slot, bell time.Duration) (bool, error) {
+	rang := false
+	err := pipeline(ctx, conn, []call{s.markSlot(slot, Busy)}, []call{s.ringIfDue(slot.Queue, bell, &rang)})
+	return rang, err
+}
+
+// Renew renews a slot and the leases of the jobs in hand, and returns the ids still held.
+func (s *Store) Renew(ctx context.Context, conn *pgx.Conn, slot Slot, state SlotState, jobs []Claimed) ([]uuid.UUID, error) {
+	var held []uuid.UUID
+	group := []call{s.markSlot(slot, state)}
+	if len(jobs) > 0 {
+		group = append(group, s.extend(jobs, slot.Lease, &held))
+	}
+	err := pipeline(ctx, conn, group)
+	return held, err
+}
+
+// Exit finishes outcomes, gives the slot up, and then takes the last look. If a job is
+// due the drain must go on with [Store.Retake], or fire a successor.
+func (s *Store) Exit(ctx context.Context, conn *pgx.Conn, slot Slot, outcomes []Outcome) (held []uuid.UUID, next Next, err error) {
+	free := []call{s.freeSlot(slot)}
+	if len(outcomes) > 0 {
+		free = append([]call{s.finish(outcomes, &held)}, free...)
+	}
+	err = pipeline(ctx, conn, free, []call{s.next(slot.Queue, &next)})
+	return held, next, err
+}
+
+// HandOver finishes outcomes, gives the slot up and rings if a job is due. True: the caller
+// must fire its successor.
+func (s *Store) HandOver(ctx context.Context, conn *pgx.Conn, slot Slot, outcomes []Outcome, bell time.Duration) (held []uuid.UUID, rang bool, err error) {
+	free := []call{s.freeSlot(slot)}
+	if len(outcomes) > 0 {
+		free = append([]call{s.finish(outcomes, &held)}, free...)
+	}
+	err = pipeline(ctx, conn, free, []call{s.ringIfDue(slot.Queue, bell, &rang)})
+	return held, rang, err
+}
+
+func (s *Store) takeSlot(slot Slot, t *Taken) call {
+	return s.call("take slot", "take_slot", func(pgx.Rows) error { t.Slot = true; return nil },
+		slot.Queue, slot.Token.String(), ms(slot.Lease))
+}
+
+func (s *Store) freeSlot(slot Slot) call {
+	return s.call("free slot", "free_slot", nil, slot.Queue, slot.Token.String())
+}
+
+func (s *Store) markSlot(slot Slot, state SlotState) call {
+	return s.call("mark slot", "mark_slot", nil, slot.Queue, slot.Token.String(), string(state), ms(slot.Lease))
+}
+
+func (s *Store) ringIfDue(queueName string, bell time.Duration, rang *bool) call {
+	return s.call("ring", "ring_if_due", func(pgx.Rows) error { *rang = true; return nil }, queueName, ms(bell))
+}
+
+// claim is two statements of one transaction: one job that must run alone, else a batch.
+func (s *Store) claim(slot Slot, limit int, t *Taken) []call {
+	token, alone := uuid.New(), uuid.New()
+	return []call{
+		s.call("claim", "claim_alone", readClaimed(t, alone), slot.Queue, slot.Token.String(), alone.String(), ms(slot.Lease)),
+		s.call("claim", "claim", readClaimed(t, token),
+			slot.Queue, slot.Token.String(), token.String(), ms(slot.Lease), int32(limit), alone.String()),
+	}
+}
+
+func readClaimed(t *Taken, token uuid.UUID) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		c := Claimed{Token: token}
+		c.State = Running
+		var claimed bool
+		if err := rows.Scan(&claimed, &c.ID, &c.Queue, &c.Kind, &c.Priority, &c.RunAt, &c.Attempts, &c.Failures, &c.MaxAttempts,
+			&c.Reaps, &c.CreatedAt, &c.Key, &c.LastError, (*[]byte)(&c.Payload)); err != nil {
+			return err
+		}
+		if claimed {
+			t.Claimed = append(t.Claimed, c)
+		} else {
+			t.Reaped++
+		}
+		return nil
+	}
+}
+
+// sort puts claimed jobs in the order in which they are to run, which RETURNING does not keep.
+func (t *Taken) sort() {
+	slices.SortFunc(t.Claimed, func(a, b Claimed) int {
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), a.RunAt.Compare(b.RunAt), bytes.Compare(a.ID[:], b.ID[:]))
+	})
+}
+
+// connDB is a connection on which pgx runs each statement unnamed, as pipeline does.
+type connDB struct{ conn *pgx.Conn }
+
+func (c connDB) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	return c.conn.Exec(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
+}
+
+func (c connDB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	return c.conn.Query(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
+}
+
+func (c connDB) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return c.conn.QueryRow(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
+}

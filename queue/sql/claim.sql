@@ -1,0 +1,30 @@
+-- Claims up to $5 due jobs under one fresh token, most urgent first; for the holder of a slot
+-- only, and not while the queue is paused or this drain ($6: the token of its lone
+-- claim) runs a job that must run alone.
+-- An expired lease found on the way is reaped, not claimed: it counts one reap, and its job
+-- runs alone from then on.
+-- Index: jobs_ready, one probe a priority. Locks: the rows it takes, skipping locked ones.
+-- FOR NO KEY UPDATE, so that a foreign key's check on a job does not hide it.
+WITH held AS MATERIALIZED (
+    SELECT FROM doze.slots s JOIN doze.queues q ON q.queue = s.queue
+     WHERE s.queue = $1::text AND s.token = $2::text::uuid AND s.locked_until > now() AND q.paused_at IS NULL
+       AND NOT EXISTS (SELECT FROM doze.jobs j WHERE j.queue = $1::text AND j.reaps > 0 AND j.token = nullif($6::text, '')::uuid)
+), picked AS MATERIALIZED (
+    SELECT j.id, j.expired
+      FROM generate_series(-10, 10) AS lane(priority)
+     CROSS JOIN LATERAL (
+           SELECT id, token IS NOT NULL AS expired FROM doze.jobs
+            WHERE queue = $1::text AND priority = lane.priority AND run_at <= now() AND locked_until <= now() AND reaps = 0
+            ORDER BY run_at, id LIMIT $5::integer FOR NO KEY UPDATE SKIP LOCKED) j
+     WHERE EXISTS (TABLE held)
+     LIMIT $5::integer
+)
+UPDATE doze.jobs j
+   SET attempts     = CASE WHEN p.expired THEN j.attempts ELSE j.attempts + 1 END,
+       reaps        = CASE WHEN p.expired THEN j.reaps + 1 ELSE j.reaps END,
+       token        = CASE WHEN p.expired THEN NULL ELSE $3::text::uuid END,
+       locked_until = CASE WHEN p.expired THEN '-infinity' ELSE clock_timestamp() + $4::bigint * interval '1 millisecond' END
+  FROM picked p
+ WHERE j.id = p.id
+RETURNING NOT p.expired AS claimed, j.id::text AS id, j.queue, j.kind, j.priority, j.run_at, j.attempts, j.failures, j.max_attempts,
+          j.reaps, j.created_at, coalesce(j.key, '') AS key, coalesce(j.last_error, '') AS last_error, j.payload

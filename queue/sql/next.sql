@@ -1,0 +1,20 @@
+-- The last look: is a job due, and if not, how many milliseconds until the next due time or
+-- lease end. One statement, hence one now(): in two, a job that becomes due between them is
+-- seen by neither. A plain read in a fresh snapshot: a row that somebody locks still counts.
+-- Index: jobs_ready, three probes a priority. Locks: none.
+SELECT coalesce(bool_or(lane.due), false) AS due,
+       coalesce(ceil(extract(epoch FROM min(least(lane.run_at, lane.locked_until)) - now()) * 1000)::bigint, -1) AS next_ms
+  FROM (SELECT found.due, found.run_at,
+               CASE WHEN NOT found.due THEN
+                    (SELECT min(j.locked_until) FROM doze.jobs j
+                      WHERE j.queue = $1::text AND j.priority = found.priority AND j.run_at <= now() AND j.locked_until > now())
+               END AS locked_until
+          FROM (SELECT level.priority,
+                       EXISTS (SELECT FROM doze.jobs j
+                                WHERE j.queue = $1::text AND j.priority = level.priority
+                                  AND j.run_at <= now() AND j.locked_until <= now()) AS due,
+                       (SELECT j.run_at FROM doze.jobs j
+                         WHERE j.queue = $1::text AND j.priority = level.priority AND j.run_at > now()
+                         ORDER BY j.run_at LIMIT 1) AS run_at
+                  FROM generate_series(-10, 10) AS level(priority)) found) lane
+ WHERE EXISTS (SELECT FROM doze.queues q WHERE q.queue = $1::text AND q.paused_at IS NULL)

@@ -1,0 +1,297 @@
+package queue
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// ms is how durations cross the wire. Parts of a millisecond count as a whole one, so that no
+// lease or delay comes out as none.
+func ms(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// optional is the text of an id that may be missing.
+func optional(id uuid.UUID) string {
+	if id == uuid.Nil {
+		return ""
+	}
+	return id.String()
+}
+
+// Insert inserts jobs in one statement, all or none, and returns what became of each, in
+// order. They must have passed [NewJob.Check], and no two may have one id.
+// Set repeat where this may be the repeat of an insert whose outcome is unknown: then a
+// job that has even finished meanwhile is found (as long as history keeps it) and reported
+// as a duplicate. To have the jobs drained, ring their queues after the commit.
+func (s *Store) Insert(ctx context.Context, db DB, jobs []NewJob, repeat bool) ([]Inserted, error) {
+	if len(jobs) == 0 {
+		return nil, nil
+	}
+	c, result := s.insert(jobs, repeat)
+	if err := run(ctx, db, c); err != nil {
+		return nil, err
+	}
+	return result(), nil
+}
+
+// insert prepares the insert of one or more jobs. result is to be called after the call was made.
+func (s *Store) insert(jobs []NewJob, repeat bool) (c call, result func() []Inserted) {
+	if n := &jobs[0]; len(jobs) == 1 && n.Key == "" && !repeat {
+		fresh := false
+		c = s.call("insert", "insert_one", func(pgx.Rows) error { fresh = true; return nil },
+			n.ID.String(), n.Queue, n.Kind, int32(n.Priority), ms(n.Delay), n.RunAt.UTC(), int32(n.MaxAttempts), string(n.Payload))
+		return c, func() []Inserted { return []Inserted{{ID: n.ID, Duplicate: !fresh}} }
+	}
+	var (
+		ids, queues, kinds, keys, payloads []string
+		priorities, maxAttempts            []int32
+		delays, holds                      []int64
+		times                              []time.Time
+	)
+	for i := range jobs {
+		n := &jobs[i]
+		ids = append(ids, n.ID.String())
+		queues = append(queues, n.Queue)
+		kinds = append(kinds, n.Kind)
+		priorities = append(priorities, int32(n.Priority))
+		delays = append(delays, ms(n.Delay))
+		times = append(times, n.RunAt.UTC())
+		maxAttempts = append(maxAttempts, int32(n.MaxAttempts))
+		keys = append(keys, n.Key)
+		holds = append(holds, ms(n.Hold))
+		payloads = append(payloads, string(n.Payload))
+	}
+	inserted := make([]Inserted, 0, len(jobs))
+	c = s.call("insert", "insert", func(rows pgx.Rows) error {
+		var in Inserted
+		if err := rows.Scan(&in.ID, &in.Duplicate); err != nil {
+			return err
+		}
+		inserted = append(inserted, in)
+		return nil
+	}, ids, queues, kinds, priorities, delays, times, maxAttempts, keys, holds, payloads, repeat)
+	return c, func() []Inserted { return inserted }
+}
+
+// InsertAndRing inserts jobs and then, in a transaction after theirs, rings each of
+// their queues, all in one round trip. It returns the queues for which the caller
+// must fire the trigger. Bell is how long a ring waits for its drain to come before
+// another enqueue rings again.
+//
+// If err is not nil while inserted is not, the jobs are committed and only the ring failed.
+func (s *Store) InsertAndRing(ctx context.Context, conn *pgx.Conn, jobs []NewJob, repeat bool, bell time.Duration) (inserted []Inserted, fire []string, err error) {
+	if len(jobs) == 0 {
+		return nil, nil, nil
+	}
+	insert, result := s.insert(jobs, repeat)
+	committed := false
+	groups := [][]call{{insert}}
+	rings := s.rings(dueQueues(jobs), bell)
+	for i, r := range rings {
+		c := r.call
+		if read := c.read; i == 0 {
+			c.read = func(rows pgx.Rows) error { committed = true; return read(rows) }
+		}
+		groups = append(groups, []call{c})
+	}
+	err = pipeline(ctx, conn, groups...)
+	if len(rings) == 0 {
+		committed = err == nil
+	}
+	if !committed {
+		return nil, nil, err
+	}
+	inserted = result()
+	if len(inserted) != len(jobs) { // the insert failed, and the rings after it did not
+		return nil, nil, err
+	}
+	for _, r := range rings {
+		if r.known && !r.rang {
+			continue
+		}
+		if !r.known {
+			rang, ringErr := s.Ring(ctx, connDB{conn}, r.queue, bell)
+			if ringErr != nil && err == nil {
+				err = ringErr
+			}
+			if !rang && ringErr == nil {
+				continue
+			}
+		}
+		fire = append(fire, r.queue)
+	}
+	return inserted, fire, err
+}
+
+// dueQueues are the queues of the jobs that may be due at once, each named once.
+func dueQueues(jobs []NewJob) []string {
+	var queues []string
+	for i := range jobs {
+		if jobs[i].Delay == 0 && !slices.Contains(queues, jobs[i].Queue) {
+			queues = append(queues, jobs[i].Queue)
+		}
+	}
+	return queues
+}
+
+type ring struct {
+	queue       string
+	rang, known bool
+	call        call
+}
+
+func (s *Store) rings(queues []string, bell time.Duration) []*ring {
+	rings := make([]*ring, len(queues))
+	for i, name := range queues {
+		r := &ring{queue: name}
+		r.call = s.call("ring", "ring", func(rows pgx.Rows) error { return rows.Scan(&r.rang, &r.known) }, name, ms(bell))
+		rings[i] = r
+	}
+	return rings
+}
+
+// Ring asks whether a queue needs a drain, after the commit of a job in it. True: the
+// caller must fire the trigger, for this ring answers for everybody until the bell time
+// is over. False: somebody will look after the commit. After an error fire the trigger, to be
+// safe. It must not run inside the transaction that adds the job. A queue without a
+// row gets one.
+func (s *Store) Ring(ctx context.Context, db DB, queueName string, bell time.Duration) (bool, error) {
+	for range 2 {
+		r := s.rings([]string{queueName}, bell)[0]
+		if err := run(ctx, db, r.call); err != nil {
+			return false, err
+		}
+		if r.known {
+			return r.rang, nil
+		}
+		if err := run(ctx, db, s.call("create queue", "create_queue", nil, queueName)); err != nil {
+			return false, err
+		}
+	}
+	return true, nil // made, and gone again: ask for one drain too many rather than none
+}
+
+// Unring takes a ring back, after its trigger could not be fired.
+func (s *Store) Unring(ctx context.Context, db DB, queueName string) error {
+	return run(ctx, db, s.call("unring", "unring", nil, queueName))
+}
+
+// Due returns the queues that have a due job and are not paused.
+func (s *Store) Due(ctx context.Context, db DB) ([]string, error) {
+	var queues []string
+	err := run(ctx, db, s.call("due", "due", func(rows pgx.Rows) error {
+		var name string
+		err := rows.Scan(&name)
+		queues = append(queues, name)
+		return err
+	}))
+	return queues, err
+}
+
+// Reap takes up to limit jobs back from drains whose lease has expired and returns their
+// ids. They are queued again, to run alone.
+func (s *Store) Reap(ctx context.Context, db DB, limit int) ([]uuid.UUID, error) {
+	var ids []uuid.UUID
+	err := run(ctx, db, s.call("reap", "reap", readIDs(&ids), int32(limit)))
+	return ids, err
+}
+
+// Next takes the last look at a queue: see [Next]. For a paused or unknown one nothing is due.
+func (s *Store) Next(ctx context.Context, db DB, queueName string) (Next, error) {
+	var next Next
+	err := run(ctx, db, s.next(queueName, &next))
+	return next, err
+}
+
+func (s *Store) next(queueName string, next *Next) call {
+	return s.call("last look", "next", func(rows pgx.Rows) error {
+		var in int64
+		if err := rows.Scan(&next.Due, &in); err != nil {
+			return err
+		}
+		next.In = time.Duration(in) * time.Millisecond
+		return nil
+	}, queueName)
+}
+
+// Arm records that an alarm with this id is to go off in the given time, and reports
+// whether the caller must set it in the service that keeps alarms. False: one that
+// goes off no later is set. An alarm that is overdue by more than grace counts as lost.
+func (s *Store) Arm(ctx context.Context, db DB, queueName string, in time.Duration, id uuid.UUID, grace time.Duration) (bool, error) {
+	set := false
+	err := run(ctx, db, s.call("arm", "arm", func(pgx.Rows) error { set = true; return nil }, queueName, ms(in), id.String(), ms(grace)))
+	return set, err
+}
+
+// Extend renews the leases of jobs for the given time and returns the ids of those that
+// are still held.
+func (s *Store) Extend(ctx context.Context, db DB, jobs []Claimed, lease time.Duration) ([]uuid.UUID, error) {
+	if len(jobs) == 0 {
+		return nil, nil
+	}
+	var ids []uuid.UUID
+	err := run(ctx, db, s.extend(jobs, lease, &ids))
+	return ids, err
+}
+
+func (s *Store) extend(jobs []Claimed, lease time.Duration, held *[]uuid.UUID) call {
+	ids, attempts, tokens := make([]string, len(jobs)), make([]int32, len(jobs)), make([]string, len(jobs))
+	for i := range jobs {
+		ids[i], attempts[i], tokens[i] = jobs[i].ID.String(), int32(jobs[i].Attempts), jobs[i].Token.String()
+	}
+	return s.call("extend", "extend", readIDs(held), ids, attempts, tokens, ms(lease))
+}
+
+// Finish ends attempts, and returns the ids of those that were still held. The others had been
+// claimed by somebody else, cancelled or finished: nothing was changed for them.
+func (s *Store) Finish(ctx context.Context, db DB, outcomes []Outcome) ([]uuid.UUID, error) {
+	if len(outcomes) == 0 {
+		return nil, nil
+	}
+	var ids []uuid.UUID
+	err := run(ctx, db, s.finish(outcomes, &ids))
+	return ids, err
+}
+
+func (s *Store) finish(outcomes []Outcome, held *[]uuid.UUID) call {
+	// In id order, so that two batches never wait for each other in a ring.
+	slices.SortFunc(outcomes, func(a, b Outcome) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	n := len(outcomes)
+	var (
+		ids, tokens, states, texts = make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+		attempts, failed           = make([]int32, n), make([]int32, n)
+		delays                     = make([]int64, n)
+	)
+	for i, o := range outcomes {
+		ids[i], attempts[i], tokens[i], states[i] = o.ID.String(), int32(o.Attempts), o.Token.String(), string(o.State)
+		texts[i] = storable(o.Error)
+		delays[i] = ms(o.Delay)
+		if o.Delay < 0 {
+			delays[i] = -1
+		}
+		if o.Failed {
+			failed[i] = 1
+		}
+	}
+	return s.call("finish", "finish", readIDs(held), ids, attempts, tokens, states, delays, failed, texts)
+}
+
+func readIDs(ids *[]uuid.UUID) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return err
+		}
+		*ids = append(*ids, id)
+		return nil
+	}
+}

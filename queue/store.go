@@ -1,0 +1,165 @@
+package queue
+
+import (
+	"context"
+	"embed"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+//go:embed sql/*.sql
+var files embed.FS
+
+// DB runs statements: a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx. Any of pgx's query
+// exec modes will do, and so will a transaction-mode pooler.
+type DB interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Store is the SQL of one schema: a method for each statement of a job's life. It holds no
+// connection and no state, and any number of goroutines may use it.
+//
+// These are the building blocks of packages enqueue, handler and sweeper. Most
+// programs call those, and from here only Get, List, Count, Cancel and Retry.
+type Store struct {
+	schema string
+	sql    map[string]string // by file name
+}
+
+// Schema returns the schema's name.
+func (s *Store) Schema() string { return s.schema }
+
+// call is one statement with its arguments, and what reads its rows.
+type call struct {
+	op   string // for errors
+	sql  string
+	args []any
+	read func(pgx.Rows) error
+}
+
+func (s *Store) call(op, file string, read func(pgx.Rows) error, args ...any) call {
+	sql, ok := s.sql[file]
+	if !ok {
+		panic("queue: no statement " + file) // a slip in this package, met by any test of the method
+	}
+	return call{op: op, sql: sql, args: args, read: read}
+}
+
+// run makes one call through pgx.
+func run(ctx context.Context, db DB, c call) error {
+	rows, err := db.Query(ctx, c.sql, c.args...)
+	if err == nil {
+		err = consume(rows, c.read)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.op, err)
+	}
+	return nil
+}
+
+func consume(rows pgx.Rows, read func(pgx.Rows) error) error {
+	defer rows.Close()
+	for rows.Next() {
+		if read == nil {
+			continue
+		}
+		if err := read(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// pipeline makes calls in one round trip. Each group is a transaction of its own: where one
+// must see what another committed, or must not be undone with it, they are
+// separate groups. Later groups still run if an earlier one fails, so they must be
+// harmless then; the first error is returned.
+//
+// The statements are unnamed and their parameters' types are given, so a fresh connection
+// needs no round trip to prepare them and a pooler has nothing to keep.
+func pipeline(ctx context.Context, conn *pgx.Conn, groups ...[]call) error {
+	types := conn.TypeMap()
+	p := conn.PgConn().StartPipeline(ctx)
+	for _, group := range groups {
+		for _, c := range group {
+			values, oids, formats, err := encode(conn, c.args)
+			if err != nil {
+				_ = p.Close()
+				return fmt.Errorf("%s: %w", c.op, err)
+			}
+			p.SendQueryParams(c.sql, values, oids, formats, []int16{pgx.BinaryFormatCode})
+		}
+		p.SendPipelineSync()
+	}
+	if err := p.Flush(); err != nil {
+		_ = p.Close()
+		return fmt.Errorf("%s: %w", groups[0][0].op, err)
+	}
+
+	var first error
+	for _, group := range groups {
+		failed := false
+		for i := 0; i <= len(group); {
+			results, err := p.GetResults()
+			if err != nil {
+				if first == nil {
+					first = fmt.Errorf("%s: %w", group[min(i, len(group)-1)].op, err)
+				}
+				if conn.IsClosed() {
+					_ = p.Close()
+					return first
+				}
+				failed = true // the server skips to this group's sync
+				continue
+			}
+			switch r := results.(type) {
+			case *pgconn.ResultReader:
+				c := group[i]
+				if err := consume(pgx.RowsFromResultReader(types, r), c.read); err != nil && first == nil {
+					first = fmt.Errorf("%s: %w", c.op, err)
+				}
+				i++
+			case *pgconn.PipelineSync:
+				i = len(group) + 1
+			case nil:
+				_ = p.Close()
+				if first == nil {
+					first = fmt.Errorf("%s: the server sent no result", group[min(i, len(group)-1)].op)
+				}
+				return first
+			default:
+				if !failed {
+					i++
+				}
+			}
+		}
+	}
+	if err := p.Close(); err != nil && first == nil {
+		first = fmt.Errorf("close pipeline: %w", err)
+	}
+	return first
+}
+
+// encode puts arguments on the wire with the types that pgx gives their Go types. Every
+// statement casts its parameters from these.
+func encode(conn *pgx.Conn, args []any) (values [][]byte, oids []uint32, formats []int16, err error) {
+	types := conn.TypeMap()
+	for i, arg := range args {
+		t, ok := types.TypeForValue(arg)
+		if !ok {
+			return nil, nil, nil, fmt.Errorf("parameter %d: no PostgreSQL type for %T", i+1, arg)
+		}
+		value, err := types.Encode(t.OID, pgx.BinaryFormatCode, arg, []byte{})
+		if err != nil {
+			return nil, nil, nil, fmt.Errorf("parameter %d: %w", i+1, err)
+		}
+		values = append(values, value)
+		oids = append(oids, t.OID)
+		formats = append(formats, pgx.BinaryFormatCode)
+	}
+	return values, oids, formats, nil
+}
