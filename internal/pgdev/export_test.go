@@ -1,0 +1,4 @@
+package pgdev
+
+// Fetch downloads although this machine may have a PostgreSQL.
+var Fetch = fetch
