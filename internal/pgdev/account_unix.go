@@ -135,3 +135,11 @@ func (a account) mustReach(what, dir string) error {
 		}
 	}
 }
+
+// Reachable reports whether the user that PostgreSQL will run as can enter dir, which must exist. Only
+// root's own folders, and what lies in them, are out of reach, since root's servers run as
+// another user.
+func Reachable(dir string) bool {
+	a, err := ordinary()
+	return err == nil && a.mustReach("folder", dir) == nil
+}

@@ -55,7 +55,7 @@ func libraryFetch(ctx context.Context, scratch string, version embedded.Postgres
 		defer os.RemoveAll(work)
 	case <-ctx.Done():
 		go func() {
-			<-started
+			_ = <-started
 			os.RemoveAll(work)
 		}()
 		return "", ctx.Err()

@@ -1,0 +1,88 @@
+package doze_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/dozequeue/doze"
+
+// may says which packages of this module each package may import, besides itself and what is below it.
+// Data flows one way: enqueue → queue ← handler, sweeper.
+var may = map[string][]string{
+	"queue":                        {},
+	"migrations":                   {"queue"},
+	"enqueue":                      {"queue", "internal/signature"},
+	"examples/webhooks":            {"enqueue", "queue"},
+	"handler":                      {"queue", "internal/receive"},
+	"sweeper":                      {"queue", "internal/receive"},
+	"trigger":                      {"queue", "internal/signature"},
+	"trigger/awslambda":            {"queue", "trigger/internal/wire"},
+	"trigger/awslambda/awsdefault": {"trigger/awslambda", "queue"},
+	"trigger/triggertest":          {"queue"},
+	"internal/receive":             {"internal/signature"},
+	"internal/signature":           {},
+	"internal/env":                 {},
+	"internal/database":            {"internal/env", "queue"},
+	"internal/serve":               {},
+	"internal/pgdev":               {},
+	"internal/dbtest":              {"internal/pgdev"},
+	"internal/lambdahttp":          {},
+}
+
+// outside says which packages alone may import a module that users of the others should not get.
+var outside = map[string][]string{
+	"github.com/kelseyhightower/envconfig":       {"internal/env"},
+	"github.com/aws/aws-lambda-go":               {"functions/", "internal/lambda"},
+	"github.com/aws/aws-sdk-go-v2/config":        {"trigger/awslambda/awsdefault"},
+	"github.com/aws/aws-sdk-go-v2":               {"trigger/awslambda", "internal/lambdatest"},
+	"github.com/alecthomas/kong":                 {"cmd/doze"},
+	"github.com/fergusstrange/embedded-postgres": {"internal/pgdev"},
+	"github.com/go-chi/chi":                      {"enqueue"},
+	"testing":                                    {"trigger/triggertest", "internal/dbtest"},
+}
+
+func TestPackagesImportOnlyWhatTheyMay(t *testing.T) {
+	t.Parallel()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "./...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	seen := 0
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p struct {
+			ImportPath string
+			Imports    []string
+		}
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		seen++
+		name := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
+		allowed, ruled := may[name]
+		for _, imported := range p.Imports {
+			if inside, ok := strings.CutPrefix(imported, module+"/"); ok && ruled && !slices.Contains(allowed, inside) && !strings.HasPrefix(inside, name+"/internal") {
+				t.Errorf("%s imports %s: not allowed", name, inside)
+			}
+			for guarded, places := range outside {
+				if imported != guarded && !strings.HasPrefix(imported, guarded+"/") {
+					continue
+				}
+				if !slices.ContainsFunc(places, func(p string) bool { return name == p || strings.HasPrefix(name, strings.TrimSuffix(p, "/")) }) {
+					t.Errorf("%s imports %s: only %s may", name, imported, strings.Join(places, ", "))
+				}
+			}
+		}
+	}
+	if seen < len(may) {
+		t.Errorf("saw %d packages, want at least the %d that have a rule", seen, len(may))
+	}
+}
