@@ -100,9 +100,10 @@ func All(schema string) ([]Migration, error) {
 	return all, nil
 }
 
-// Script returns one SQL text that installs the schema from nothing, or brings
-// any older version up to date where run with psql's ON_ERROR_STOP off is not
-// wanted: it holds all steps, each in a transaction with its version row.
+// Script returns one SQL text that installs the schema, for people who run SQL with a tool of
+// their own: all steps, each in a transaction with its version row. A step that has been
+// applied before fails and changes nothing. To bring an older version up to date, take the
+// steps above it from [All].
 func Script(schema string) (string, error) {
 	all, err := All(schema)
 	if err != nil {
@@ -121,14 +122,20 @@ func Script(schema string) (string, error) {
 	return b.String(), nil
 }
 
+// setup makes the schema and its version table. The schema may have been made before, for an owner
+// who may make none; CREATE SCHEMA IF NOT EXISTS asks for the right even then.
 func setup(schema string) string {
-	return fmt.Sprintf(`CREATE SCHEMA IF NOT EXISTS %s;
+	return fmt.Sprintf(`DO $$ BEGIN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = '%[2]s') THEN
+        CREATE SCHEMA %[1]s;
+    END IF;
+END $$;
 REVOKE ALL ON SCHEMA %[1]s FROM PUBLIC;
 CREATE TABLE IF NOT EXISTS doze.migrations (
     version    integer PRIMARY KEY,
     applied_at timestamptz NOT NULL DEFAULT now()
 );
-`, pgx.Identifier{schema}.Sanitize())
+`, pgx.Identifier{schema}.Sanitize(), schema) // a name that was checked has no quotes
 }
 
 // Up brings a schema to this build's version, creating it if it is not there.

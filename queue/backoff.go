@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"math"
 	"math/rand/v2"
 	"time"
 )
@@ -31,6 +32,10 @@ func Jitter(b Backoff, fraction float64) Backoff {
 	fraction = min(max(fraction, 0), 1)
 	return func(failures int) time.Duration {
 		d := b(failures)
-		return d + time.Duration(float64(d)*fraction*(2*rand.Float64()-1))
+		spread := float64(d) * fraction * (2*rand.Float64() - 1)
+		if spread >= float64(math.MaxInt64-d) {
+			return math.MaxInt64
+		}
+		return d + time.Duration(spread)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -29,10 +30,8 @@ type Taken struct {
 	// Slot is true if the drain holds its slot. Without it nothing is claimed. Not
 	// set by Step.
 	Slot bool
-	// Paused and Version are the queue's switch and the schema's version, set by Start only.
-	// Version is 0 if the queue has no row.
-	Paused  bool
-	Version int
+	// MaxReaps is the queue's limit, set by Start only. 0 if the queue has no row.
+	MaxReaps int
 	// Claimed jobs, in the order in which to run them.
 	Claimed []Claimed
 	// Reaped is how many expired leases the claim met and took back.
@@ -54,16 +53,30 @@ func (s *Store) Start(ctx context.Context, conn *pgx.Conn, slot Slot, alarm stri
 	if _, err := uuid.Parse(alarm); err != nil {
 		alarm = "" // untrusted, and of no use
 	}
-	answer := s.call("answer bell", "answer_bell", func(rows pgx.Rows) error { return rows.Scan(&t.Paused, &t.Version) }, slot.Queue, alarm)
-	err := pipeline(ctx, conn, []call{answer}, []call{s.takeSlot(slot, &t)}, s.claim(slot, limit, &t))
+	version, granted := SchemaVersion, true
+	answer := s.call("answer bell", "answer_bell", func(rows pgx.Rows) error { return rows.Scan(&t.MaxReaps, &version, &granted) }, slot.Queue, alarm)
+	err := pipeline(ctx, conn, []call{answer}, []call{s.takeSlot(slot, &t)}, s.claim(slot, limit, true, &t))
+	switch {
+	case err != nil:
+	case version < SchemaVersion:
+		err = fmt.Errorf("start: schema %q is at version %d, this build needs %d: %w; run doze migrate", s.schema, version, SchemaVersion, ErrMisconfigured)
+	case !granted:
+		err = fmt.Errorf("start: this role may not delete from jobs and insert into history in schema %q: %w; grant it the drain role", s.schema, ErrMisconfigured)
+	}
 	t.sort()
 	return t, err
+}
+
+// Abandon gives up whatever slot holds this token: before a Start or Retake is made again
+// whose answer was lost.
+func (s *Store) Abandon(ctx context.Context, conn *pgx.Conn, slot Slot) error {
+	return pipeline(ctx, conn, []call{s.freeSlot(slot)})
 }
 
 // Retake takes a slot again and claims, after a last look that found a due job.
 func (s *Store) Retake(ctx context.Context, conn *pgx.Conn, slot Slot, limit int) (Taken, error) {
 	var t Taken
-	err := pipeline(ctx, conn, []call{s.takeSlot(slot, &t)}, s.claim(slot, limit, &t))
+	err := pipeline(ctx, conn, []call{s.takeSlot(slot, &t)}, s.claim(slot, limit, true, &t))
 	t.sort()
 	return t, err
 }
@@ -81,11 +94,7 @@ func (s *Store) Step(ctx context.Context, conn *pgx.Conn, slot Slot, outcomes []
 		group = append(group, s.markSlot(slot, state))
 	}
 	if limit > 0 {
-		claims := s.claim(slot, limit, &t)
-		if !alone {
-			claims = claims[1:]
-		}
-		group = append(group, claims...)
+		group = append(group, s.claim(slot, limit, alone, &t)...)
 	}
 	if len(group) == 0 {
 		return t, nil
@@ -150,7 +159,7 @@ func (s *Store) HandOver(ctx context.Context, conn *pgx.Conn, slot Slot, outcome
 
 func (s *Store) takeSlot(slot Slot, t *Taken) call {
 	return s.call("take slot", "take_slot", func(pgx.Rows) error { t.Slot = true; return nil },
-		slot.Queue, slot.Token.String(), ms(slot.Lease))
+		slot.Queue, slot.Token.String(), ms(slot.Lease), int32(SchemaVersion))
 }
 
 func (s *Store) freeSlot(slot Slot) call {
@@ -165,14 +174,15 @@ func (s *Store) ringIfDue(queueName string, bell time.Duration, rang *bool) call
 	return s.call("ring", "ring_if_due", func(pgx.Rows) error { *rang = true; return nil }, queueName, ms(bell))
 }
 
-// claim is two statements of one transaction: one job that must run alone, else a batch.
-func (s *Store) claim(slot Slot, limit int, t *Taken) []call {
-	token, alone := uuid.New(), uuid.New()
-	return []call{
-		s.call("claim", "claim_alone", readClaimed(t, alone), slot.Queue, slot.Token.String(), alone.String(), ms(slot.Lease)),
-		s.call("claim", "claim", readClaimed(t, token),
-			slot.Queue, slot.Token.String(), token.String(), ms(slot.Lease), int32(limit), alone.String()),
+// claim is two claims of one transaction: with alone one job that must run alone, and else a batch.
+func (s *Store) claim(slot Slot, limit int, alone bool, t *Taken) []call {
+	token, lone := uuid.New(), uuid.New()
+	calls := []call{s.call("claim", "in_order", nil)}
+	if alone {
+		calls = append(calls, s.call("claim", "claim_alone", readClaimed(t, lone), slot.Queue, slot.Token.String(), lone.String(), ms(slot.Lease)))
 	}
+	return append(calls, s.call("claim", "claim", readClaimed(t, token),
+		slot.Queue, slot.Token.String(), token.String(), ms(slot.Lease), int32(limit), lone.String()))
 }
 
 func readClaimed(t *Taken, token uuid.UUID) func(pgx.Rows) error {

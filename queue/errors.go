@@ -13,6 +13,9 @@ import (
 // ErrNotFound is returned for a job or queue that does not exist, or no longer does.
 var ErrNotFound = errors.New("queue: not found")
 
+// ErrMisconfigured is returned where tables or grants are missing, so that no retry helps.
+var ErrMisconfigured = errors.New("queue: not set up")
+
 // StateError is returned where a job's state does not allow what was asked.
 type StateError struct {
 	ID uuid.UUID
@@ -55,6 +58,9 @@ const (
 func Classify(err error) Class {
 	if err == nil {
 		return Permanent
+	}
+	if errors.Is(err, ErrMisconfigured) {
+		return Misconfigured
 	}
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {

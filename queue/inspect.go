@@ -148,6 +148,11 @@ func (s *Store) Configure(ctx context.Context, db DB, queueName string, set Sett
 	})
 }
 
+// EnsureQueue makes a queue's row, if it has none.
+func (s *Store) EnsureQueue(ctx context.Context, db DB, queueName string) error {
+	return run(ctx, db, s.call("create queue", "create_queue", nil, queueName))
+}
+
 // change makes a call that finds the queue's row, after making the row if need be.
 func (s *Store) change(ctx context.Context, db DB, queueName string, c func(found *bool) call) error {
 	if err := CheckQueue(queueName); err != nil {
@@ -158,7 +163,7 @@ func (s *Store) change(ctx context.Context, db DB, queueName string, c func(foun
 		if err := run(ctx, db, c(&found)); err != nil || found {
 			return err
 		}
-		if err := run(ctx, db, s.call("create queue", "create_queue", nil, queueName)); err != nil {
+		if err := s.EnsureQueue(ctx, db, queueName); err != nil {
 			return err
 		}
 	}

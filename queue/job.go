@@ -163,7 +163,8 @@ type Filter struct {
 type Settings struct {
 	// Slots is how many drains may run at once: 1 to 1000; 4 on a new queue.
 	Slots int
-	// MaxReaps is how many vanished drains a job survives: 1 to 100; 3 on a new queue.
+	// MaxReaps is how many drains may vanish with a job before it has failed: 1 to
+	// 100; 3 on a new queue.
 	MaxReaps int
 	// History is "on" or "off": whether done jobs are kept. On for a new queue.
 	History string

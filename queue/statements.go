@@ -3,6 +3,7 @@ package queue
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -93,27 +94,16 @@ func (s *Store) InsertAndRing(ctx context.Context, conn *pgx.Conn, jobs []NewJob
 		return nil, nil, nil
 	}
 	insert, result := s.insert(jobs, repeat)
-	committed := false
 	groups := [][]call{{insert}}
 	rings := s.rings(dueQueues(jobs), bell)
-	for i, r := range rings {
-		c := r.call
-		if read := c.read; i == 0 {
-			c.read = func(rows pgx.Rows) error { committed = true; return read(rows) }
-		}
-		groups = append(groups, []call{c})
+	for _, r := range rings {
+		groups = append(groups, []call{r.call})
 	}
 	err = pipeline(ctx, conn, groups...)
-	if len(rings) == 0 {
-		committed = err == nil
-	}
-	if !committed {
-		return nil, nil, err
+	if failed := (*groupError)(nil); errors.As(err, &failed) && failed.group == 0 {
+		return nil, nil, err // even if the rings after it went well
 	}
 	inserted = result()
-	if len(inserted) != len(jobs) { // the insert failed, and the rings after it did not
-		return nil, nil, err
-	}
 	for _, r := range rings {
 		if r.known && !r.rang {
 			continue
@@ -230,6 +220,12 @@ func (s *Store) Arm(ctx context.Context, db DB, queueName string, in time.Durati
 	set := false
 	err := run(ctx, db, s.call("arm", "arm", func(pgx.Rows) error { set = true; return nil }, queueName, ms(in), id.String(), ms(grace)))
 	return set, err
+}
+
+// Disarm forgets the alarms of all queues: at the start of a process that keeps them in
+// its memory.
+func (s *Store) Disarm(ctx context.Context, db DB) error {
+	return run(ctx, db, s.call("disarm", "disarm", nil))
 }
 
 // Extend renews the leases of jobs for the given time and returns the ids of those that

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -77,11 +78,28 @@ func consume(rows pgx.Rows, read func(pgx.Rows) error) error {
 // pipeline makes calls in one round trip. Each group is a transaction of its own: where one
 // must see what another committed, or must not be undone with it, they are
 // separate groups. Later groups still run if an earlier one fails, so they must be
-// harmless then; the first error is returned.
+// harmless then; the first error is returned, as a [groupError] that says in which group.
 //
 // The statements are unnamed and their parameters' types are given, so a fresh connection
 // needs no round trip to prepare them and a pooler has nothing to keep.
 func pipeline(ctx context.Context, conn *pgx.Conn, groups ...[]call) error {
+	if at, err := pipelined(ctx, conn, groups); err != nil {
+		return &groupError{group: at, err: err}
+	}
+	return nil
+}
+
+// groupError is the first error of a pipeline. The groups before its own are committed; what
+// became of its own and of those after it is told by the error alone.
+type groupError struct {
+	group int
+	err   error
+}
+
+func (e *groupError) Error() string { return e.err.Error() }
+func (e *groupError) Unwrap() error { return e.err }
+
+func pipelined(ctx context.Context, conn *pgx.Conn, groups [][]call) (at int, err error) {
 	types := conn.TypeMap()
 	p := conn.PgConn().StartPipeline(ctx)
 	for _, group := range groups {
@@ -89,7 +107,7 @@ func pipeline(ctx context.Context, conn *pgx.Conn, groups ...[]call) error {
 			values, oids, formats, err := encode(conn, c.args)
 			if err != nil {
 				_ = p.Close()
-				return fmt.Errorf("%s: %w", c.op, err)
+				return 0, fmt.Errorf("%s: %w", c.op, err)
 			}
 			p.SendQueryParams(c.sql, values, oids, formats, []int16{pgx.BinaryFormatCode})
 		}
@@ -97,21 +115,24 @@ func pipeline(ctx context.Context, conn *pgx.Conn, groups ...[]call) error {
 	}
 	if err := p.Flush(); err != nil {
 		_ = p.Close()
-		return fmt.Errorf("%s: %w", groups[0][0].op, err)
+		return 0, fmt.Errorf("%s: %w", groups[0][0].op, err)
 	}
 
 	var first error
-	for _, group := range groups {
+	fail := func(group int, op string, err error) {
+		if first == nil {
+			at, first = group, fmt.Errorf("%s: %w", op, err)
+		}
+	}
+	for n, group := range groups {
 		failed := false
 		for i := 0; i <= len(group); {
 			results, err := p.GetResults()
 			if err != nil {
-				if first == nil {
-					first = fmt.Errorf("%s: %w", group[min(i, len(group)-1)].op, err)
-				}
+				fail(n, group[min(i, len(group)-1)].op, err)
 				if conn.IsClosed() {
 					_ = p.Close()
-					return first
+					return at, first
 				}
 				failed = true // the server skips to this group's sync
 				continue
@@ -119,18 +140,16 @@ func pipeline(ctx context.Context, conn *pgx.Conn, groups ...[]call) error {
 			switch r := results.(type) {
 			case *pgconn.ResultReader:
 				c := group[i]
-				if err := consume(pgx.RowsFromResultReader(types, r), c.read); err != nil && first == nil {
-					first = fmt.Errorf("%s: %w", c.op, err)
+				if err := consume(pgx.RowsFromResultReader(types, r), c.read); err != nil {
+					fail(n, c.op, err)
 				}
 				i++
 			case *pgconn.PipelineSync:
 				i = len(group) + 1
 			case nil:
 				_ = p.Close()
-				if first == nil {
-					first = fmt.Errorf("%s: the server sent no result", group[min(i, len(group)-1)].op)
-				}
-				return first
+				fail(n, group[min(i, len(group)-1)].op, errors.New("the server sent no result"))
+				return at, first
 			default:
 				if !failed {
 					i++
@@ -138,10 +157,10 @@ func pipeline(ctx context.Context, conn *pgx.Conn, groups ...[]call) error {
 			}
 		}
 	}
-	if err := p.Close(); err != nil && first == nil {
-		first = fmt.Errorf("close pipeline: %w", err)
+	if err := p.Close(); err != nil {
+		fail(len(groups), "close pipeline", err)
 	}
-	return first
+	return at, first
 }
 
 // encode puts arguments on the wire with the types that pgx gives their Go types. Every

@@ -7,4 +7,5 @@ UPDATE doze.queues
        armed_at = CASE WHEN armed_id = nullif($2::text, '')::uuid THEN NULL ELSE armed_at END,
        armed_id = CASE WHEN armed_id = nullif($2::text, '')::uuid THEN NULL ELSE armed_id END
  WHERE queue = $1::text
-RETURNING paused_at IS NOT NULL AS paused, (SELECT max(version) FROM doze.migrations) AS version
+RETURNING max_reaps::integer AS max_reaps, (SELECT max(version) FROM doze.migrations) AS version,
+          has_table_privilege('doze.jobs', 'DELETE') AND has_table_privilege('doze.history', 'INSERT') AS granted

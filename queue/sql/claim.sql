@@ -3,7 +3,7 @@
 -- claim) runs a job that must run alone.
 -- An expired lease found on the way is reaped, not claimed: it counts one reap, and its job
 -- runs alone from then on.
--- Index: jobs_ready, one probe a priority. Locks: the rows it takes, skipping locked ones.
+-- Index: jobs_ready, one probe a priority, in order (see in_order.sql). Locks: the rows it takes, skipping locked ones.
 -- FOR NO KEY UPDATE, so that a foreign key's check on a job does not hide it.
 WITH held AS MATERIALIZED (
     SELECT FROM doze.slots s JOIN doze.queues q ON q.queue = s.queue

@@ -1,7 +1,8 @@
 -- Ends attempts, each in its own way, for whoever still holds them by (id, attempts, token);
 -- returns the ids that were. A job that goes on is queued again (delay_ms -1: where it was);
 -- the others leave the table, for history where it is kept, and start their key's hold.
--- Index: jobs_pkey, keys_pkey. Locks: the jobs' rows, in the order given (sorted by id).
+-- Index: jobs_pkey, keys_pkey. Locks: the jobs' rows, in the order given (sorted by id), then
+-- their keys' rows in key order, as insert.sql does.
 WITH outcome AS MATERIALIZED (
     SELECT o.id::uuid AS id, o.attempts, o.token::uuid AS token, o.state, o.delay_ms, o.failed, o.error
       FROM unnest($1::text[], $2::integer[], $3::text[], $4::text[], $5::bigint[], $6::integer[], $7::text[])
@@ -27,8 +28,13 @@ WITH outcome AS MATERIALIZED (
            g.max_attempts, g.reaps, g.created_at, now(), g.key, g.last_error, g.payload
       FROM gone g LEFT JOIN doze.queues q ON q.queue = g.queue
      WHERE g.state <> 'done' OR q.history IS NOT FALSE
+), let_go AS MATERIALIZED (
+    SELECT k.kind, k.key
+      FROM gone g JOIN doze.keys k ON k.kind = g.kind AND k.key = g.key AND k.job_id = g.id
+     WHERE g.key IS NOT NULL
+     ORDER BY k.kind, k.key FOR NO KEY UPDATE OF k
 ), freed AS (
     UPDATE doze.keys k SET expires_at = now() + k.hold
-      FROM gone g WHERE g.key IS NOT NULL AND k.kind = g.kind AND k.key = g.key AND k.job_id = g.id
+      FROM let_go l WHERE k.kind = l.kind AND k.key = l.key
 )
 SELECT id::text FROM kept UNION ALL SELECT id::text FROM gone

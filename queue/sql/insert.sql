@@ -1,7 +1,8 @@
 -- Inserts jobs, all or none, and says for each its id and whether it was there already.
--- A key is decided by its row in keys, locked in key order so that two bulk inserts
--- never wait for each other in a ring. With $11 (this may be a repeat of an insert
--- whose outcome is unknown) an id that is live or finished is "already there".
+-- A key is decided by its row in keys. Keys are locked in their order and ids inserted in
+-- theirs, so that two bulk inserts never wait for each other in a ring. With $11 (this may be a repeat of an insert
+-- whose outcome is unknown) an id that is live or finished is "already there"; nor does a job get
+-- its own key again once it has finished.
 -- Index: jobs_pkey, keys_pkey, history's primary keys. Locks: the keys' rows.
 WITH input AS MATERIALIZED (
     SELECT i.id::uuid AS id, i.queue, i.kind, i.priority, i.delay_ms, i.at, i.max_attempts, i.key, i.hold_ms, i.payload, i.ord
@@ -13,9 +14,9 @@ WITH input AS MATERIALIZED (
     SELECT DISTINCT ON (kind, key) kind, key, id, hold_ms * interval '1 millisecond'
       FROM input WHERE key <> '' ORDER BY kind, key, ord
     ON CONFLICT (kind, key) DO UPDATE
-       SET job_id     = CASE WHEN keys.expires_at <= now() THEN excluded.job_id ELSE keys.job_id END,
-           hold       = CASE WHEN keys.expires_at <= now() THEN excluded.hold ELSE keys.hold END,
-           expires_at = CASE WHEN keys.expires_at <= now() THEN 'infinity' ELSE keys.expires_at END
+       SET job_id     = CASE WHEN keys.expires_at <= now() AND keys.job_id <> excluded.job_id THEN excluded.job_id ELSE keys.job_id END,
+           hold       = CASE WHEN keys.expires_at <= now() AND keys.job_id <> excluded.job_id THEN excluded.hold ELSE keys.hold END,
+           expires_at = CASE WHEN keys.expires_at <= now() AND keys.job_id <> excluded.job_id THEN 'infinity' ELSE keys.expires_at END
     RETURNING kind, key, job_id, expires_at
 ), added AS (
     INSERT INTO doze.jobs (id, queue, kind, priority, run_at, max_attempts, key, payload)
@@ -26,7 +27,7 @@ WITH input AS MATERIALIZED (
      WHERE (i.key = '' OR (t.job_id = i.id AND t.expires_at = 'infinity'))
        AND (NOT $11::boolean OR NOT EXISTS (SELECT FROM doze.jobs j WHERE j.id = i.id)
                             AND NOT EXISTS (SELECT FROM doze.history h WHERE h.id = i.id))
-     ORDER BY i.ord
+     ORDER BY i.id
     ON CONFLICT (id) DO NOTHING
     RETURNING id
 )

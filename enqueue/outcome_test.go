@@ -1,0 +1,220 @@
+package enqueue
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/dozequeue/doze/internal/dbtest"
+	"github.com/dozequeue/doze/queue"
+)
+
+func TestOutcome_LostAnswerIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	for name, options := range map[string][]Option{
+		"no key": nil, "key": {Key("k")}, "unique": {Unique("k")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			th, pool := steal(t)
+			th.arm("INSERT INTO", 2, nil)
+			client := b.newClient(pool, Config{})
+			added, err := client.Add(b.ctx, greet{}, options...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if th.thefts() != 2 {
+				t.Fatalf("%d answers were lost, want 2", th.thefts())
+			}
+			if !added.Duplicate || b.jobs() != 1 {
+				t.Errorf("%+v and %d jobs, want one that was there already", added, b.jobs())
+			}
+			if id := value[uuid.UUID](b, "SELECT id FROM doze.jobs"); id != added.ID {
+				t.Errorf("told of job %v, stored %v", added.ID, id)
+			}
+			if s := client.Stats(); s.Repeats != 2 || s.Unknown != 0 {
+				t.Errorf("stats %+v", s)
+			}
+		})
+	}
+}
+
+func TestOutcome_LostAnswerOfABatch(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	th, pool := steal(t)
+	th.arm("INSERT INTO", 1, nil)
+	added, err := b.newClient(pool, Config{}).AddMany(b.ctx, []Entry{{greet{"a"}, nil}, {greet{"b"}, []Option{Key("k")}}, {greet{"c"}, nil}})
+	if err != nil || th.thefts() != 1 {
+		t.Fatal(err, th.thefts())
+	}
+	for i, a := range added {
+		if !a.Duplicate {
+			t.Errorf("job %d: %+v, want a duplicate", i, a)
+		}
+	}
+	if b.jobs() != 3 {
+		t.Errorf("%d jobs, want 3", b.jobs())
+	}
+}
+
+func TestOutcome_LostAnswerOfAJobThatHasFinishedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for name, option := range map[string]Option{"no key": Priority(0), "key": Key("k"), "unique": Unique("k")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			th, pool := steal(t)
+			th.arm("INSERT INTO", 1, func(int) {
+				if err := b.store.Configure(b.ctx, b.pool, "default", queue.Settings{}); err != nil { // makes the row
+					t.Error(err)
+				}
+				if n := b.finishAll("default"); n != 1 {
+					t.Errorf("finished %d jobs, want 1", n)
+				}
+			})
+			added, err := b.newClient(pool, Config{}).Add(b.ctx, greet{}, option)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !added.Duplicate || b.jobs() != 0 {
+				t.Errorf("%+v and %d live jobs, want one that was there and is done", added, b.jobs())
+			}
+			if job, err := b.store.Get(b.ctx, b.pool, added.ID); err != nil || job.State != queue.Done {
+				t.Errorf("%+v, %v, want it done", job, err)
+			}
+			if name == "unique" { // its job has finished, so the next one is another
+				again, err := b.client.Add(b.ctx, greet{}, option)
+				if err != nil || again.Duplicate {
+					t.Errorf("%+v, %v, want a new job: the key must not stay with one that is done", again, err)
+				}
+			}
+		})
+	}
+}
+
+func TestOutcome_Unknown(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	th, pool := steal(t)
+	th.arm("INSERT INTO", -1, nil)
+	client := b.newClient(pool, Config{Timeout: 300 * time.Millisecond})
+	_, err := client.Add(b.ctx, greet{"s3cret"}, On("mail"))
+	var unknown *OutcomeError
+	if !errors.As(err, &unknown) || !errors.Is(err, ErrOutcomeUnknown) {
+		t.Fatalf("error %v, want an OutcomeError", err)
+	}
+	if len(unknown.IDs) != 1 || !strings.Contains(err.Error(), unknown.IDs[0].String()) || strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("error %v", err)
+	}
+	wantQueues(t, b.trigger.take(), "mail")
+	if s := client.Stats(); s.Unknown != 1 {
+		t.Errorf("stats %+v", s)
+	}
+	// Again, as the error says.
+	again, err := b.client.Add(b.ctx, greet{"s3cret"}, On("mail"), ID(unknown.IDs[0]))
+	if err != nil || !again.Duplicate || again.ID != unknown.IDs[0] || b.jobs() != 1 {
+		t.Errorf("%+v, %v, %d jobs, want one duplicate", again, err, b.jobs())
+	}
+}
+
+func TestOutcome_CancelledWhileTheAnswerIsOut(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	th, pool := steal(t)
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
+	th.arm("INSERT INTO", -1, func(int) { cancel() })
+	_, err := b.newClient(pool, Config{}).Add(ctx, greet{})
+	if !errors.Is(err, ErrOutcomeUnknown) || b.jobs() != 1 {
+		t.Errorf("error %v, %d jobs", err, b.jobs())
+	}
+	wantQueues(t, b.trigger.take(), "default")
+}
+
+func TestOutcome_LostAnswerToTheCommitOfInTx(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	th, pool := steal(t)
+	th.arm("commit\x00", 1, nil)
+	client := b.newClient(pool, Config{})
+	ran := 0
+	var added Added
+	err := client.InTx(b.ctx, func(tx *Tx) (err error) {
+		ran++
+		added, err = tx.Add(b.ctx, greet{})
+		return err
+	})
+	var unknown *OutcomeError
+	if !errors.As(err, &unknown) || len(unknown.IDs) != 1 || unknown.IDs[0] != added.ID {
+		t.Fatalf("error %v, want an OutcomeError of %v", err, added.ID)
+	}
+	if ran != 1 || b.jobs() != 1 {
+		t.Errorf("ran %d times, %d jobs", ran, b.jobs())
+	}
+	wantQueues(t, b.trigger.take(), "default")
+}
+
+func TestOutcome_AnswerToTheRingIsLost(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	if _, err := b.client.Add(b.ctx, greet{}); err != nil { // makes the queue's row
+		t.Fatal(err)
+	}
+	b.trigger.take()
+	// The row of the queue is locked, so the ring waits until its connection is killed.
+	b.exec("UPDATE doze.queues SET bell_until = NULL")
+	lock, err := b.pool.Begin(b.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Rollback(context.Background()) }()
+	if _, err := lock.Exec(b.ctx, queue.Qualify("SELECT FROM doze.queues FOR UPDATE", b.schema)); err != nil {
+		t.Fatal(err)
+	}
+	killer, holder := dbtest.Pool(t), lock.Conn().PgConn().PID()
+	killed := make(chan struct{})
+	go func() {
+		defer close(killed)
+		for b.ctx.Err() == nil {
+			var n int
+			err := killer.QueryRow(b.ctx, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE $1::integer = ANY(pg_blocking_pids(pid))", holder).Scan(&n)
+			if err != nil || n > 0 {
+				return
+			}
+		}
+	}()
+	added, err := b.client.Add(b.ctx, greet{})
+	<-killed
+	if err != nil || added.Duplicate || b.jobs() != 2 {
+		t.Errorf("%+v, %v, %d jobs, want it stored", added, err, b.jobs())
+	}
+	wantQueues(t, b.trigger.take(), "default")
+}
+
+func TestMaybeCommitted(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{errors.New("unexpected EOF"), true},
+		{context.DeadlineExceeded, true},
+		{&pgconn.PgError{Severity: "ERROR", SeverityUnlocalized: "ERROR", Code: "23514"}, false},
+		{&pgconn.PgError{Severity: "FEHLER", SeverityUnlocalized: "ERROR", Code: "40001"}, false},
+		{&pgconn.PgError{Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: "57P01"}, true},
+		{&unsentError{errors.New("dial")}, false},
+		{pgx.ErrTxCommitRollback, false},
+	} {
+		if got := maybeCommitted(c.err); got != c.want {
+			t.Errorf("%v: %v, want %v", c.err, got, c.want)
+		}
+	}
+}

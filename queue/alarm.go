@@ -1,0 +1,66 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Alarm fires a wake once, later, from outside the database. Like a [Trigger] it is
+// a hint: it may go off late, early, twice or never.
+//
+// Set replaces the alarm that is set for the wake's queue, and returns when the service
+// has it. The wake carries the alarm's id; in is how long from now.
+type Alarm interface {
+	Set(ctx context.Context, wake Wake, in time.Duration) error
+}
+
+// AlarmFunc makes a function an [Alarm].
+type AlarmFunc func(ctx context.Context, wake Wake, in time.Duration) error
+
+// Set calls f.
+func (f AlarmFunc) Set(ctx context.Context, wake Wake, in time.Duration) error {
+	return f(ctx, wake, in)
+}
+
+const (
+	// alarmFloor keeps an alarm that goes off early from becoming a loop.
+	alarmFloor = time.Second
+	// alarmGrace is how late an alarm is when it counts as lost: services are precise to a minute.
+	alarmGrace = 90 * time.Second
+)
+
+// SetAlarm has alarm wake a queue after in, unless an alarm that goes off no later is set for
+// it. It reports whether it set one. An alarm that the service did not take is not
+// recorded, so the next drain or sweep tries again.
+func (s *Store) SetAlarm(ctx context.Context, db DB, alarm Alarm, queueName string, in time.Duration) (bool, error) {
+	in = max(in, alarmFloor)
+	id := uuid.New()
+	if set, err := s.Arm(ctx, db, queueName, in, id, alarmGrace); err != nil || !set {
+		return false, err
+	}
+	err := alarm.Set(ctx, Wake{Version: 1, Queue: queueName, Reason: ReasonAlarm, Alarm: id.String()}, in)
+	if err == nil {
+		return true, nil
+	}
+	err = fmt.Errorf("set alarm for queue %q: %w", queueName, err)
+	return false, errors.Join(err, run(ctx, db, s.call("unarm", "unarm", nil, queueName, id.String())))
+}
+
+// SetNextAlarm looks for the queue's next due time or end of a lease, and sets the alarm for it.
+func (s *Store) SetNextAlarm(ctx context.Context, db DB, alarm Alarm, queueName string) (bool, error) {
+	next, err := s.Next(ctx, db, queueName)
+	if err != nil {
+		return false, err
+	}
+	if next.Due {
+		next.In = 0
+	}
+	if next.In < 0 {
+		return false, nil
+	}
+	return s.SetAlarm(ctx, db, alarm, queueName, next.In)
+}
