@@ -97,6 +97,9 @@ func Handler(auth Auth, process context.Context, limit time.Duration, do func(ct
 		defer cancel()
 		if process != nil {
 			defer context.AfterFunc(process, cancel)()
+			if process.Err() != nil {
+				cancel() // at once: what AfterFunc calls comes a little later
+			}
 		}
 		answer, err := do(ctx, body)
 		var bad *BadRequest

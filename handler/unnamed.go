@@ -1,0 +1,28 @@
+package handler
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/dozequeue/doze/queue"
+)
+
+// unnamed sends each statement in one message group without preparing it by name, whatever the
+// connection's own mode: behind a transaction-mode pooler the next statement may meet another server.
+type unnamed struct{ db queue.DB }
+
+func (u unnamed) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	return u.db.Exec(ctx, sql, u.with(args)...)
+}
+
+func (u unnamed) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	return u.db.Query(ctx, sql, u.with(args)...)
+}
+
+func (u unnamed) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return u.db.QueryRow(ctx, sql, u.with(args)...)
+}
+
+func (unnamed) with(args []any) []any { return append([]any{pgx.QueryExecModeExec}, args...) }
