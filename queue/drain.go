@@ -36,6 +36,9 @@ type Taken struct {
 	Claimed []Claimed
 	// Reaped is how many expired leases the claim met and took back.
 	Reaped int
+	// Schedules of the queue that are due, and the database's time; set by Start and Retake.
+	Schedules []Schedule
+	Now       time.Time
 	// Held are the ids whose outcome was accepted, set by Step and Exit.
 	Held []uuid.UUID
 }
@@ -55,7 +58,7 @@ func (s *Store) Start(ctx context.Context, conn *pgx.Conn, slot Slot, alarm stri
 	}
 	version, granted := SchemaVersion, true
 	answer := s.call("answer bell", "answer_bell", func(rows pgx.Rows) error { return rows.Scan(&t.MaxReaps, &version, &granted) }, slot.Queue, alarm)
-	err := pipeline(ctx, conn, []call{answer}, []call{s.takeSlot(slot, &t)}, s.claim(slot, limit, true, &t))
+	err := pipeline(ctx, conn, []call{answer}, []call{s.takeSlot(slot, &t)}, s.claim(slot, limit, true, &t), s.ticking(slot, &t))
 	switch {
 	case err != nil:
 	case version < SchemaVersion:
@@ -76,7 +79,7 @@ func (s *Store) Abandon(ctx context.Context, conn *pgx.Conn, slot Slot) error {
 // Retake takes a slot again and claims, after a last look that found a due job.
 func (s *Store) Retake(ctx context.Context, conn *pgx.Conn, slot Slot, limit int) (Taken, error) {
 	var t Taken
-	err := pipeline(ctx, conn, []call{s.takeSlot(slot, &t)}, s.claim(slot, limit, true, &t))
+	err := pipeline(ctx, conn, []call{s.takeSlot(slot, &t)}, s.claim(slot, limit, true, &t), s.ticking(slot, &t))
 	t.sort()
 	return t, err
 }
@@ -88,7 +91,7 @@ func (s *Store) Step(ctx context.Context, conn *pgx.Conn, slot Slot, outcomes []
 	var t Taken
 	var group []call
 	if len(outcomes) > 0 {
-		group = append(group, s.finish(outcomes, &t.Held))
+		group = append(group, s.call("finish", "by_index", nil), s.finish(outcomes, &t.Held))
 	}
 	if state != "" {
 		group = append(group, s.markSlot(slot, state))
@@ -129,7 +132,7 @@ func (s *Store) Renew(ctx context.Context, conn *pgx.Conn, slot Slot, state Slot
 	var held []uuid.UUID
 	group := []call{s.markSlot(slot, state)}
 	if len(jobs) > 0 {
-		group = append(group, s.extend(jobs, slot.Lease, &held))
+		group = append(group, s.call("extend", "by_index", nil), s.extend(jobs, slot.Lease, &held))
 	}
 	err := pipeline(ctx, conn, group)
 	return held, err
@@ -140,7 +143,7 @@ func (s *Store) Renew(ctx context.Context, conn *pgx.Conn, slot Slot, state Slot
 func (s *Store) Exit(ctx context.Context, conn *pgx.Conn, slot Slot, outcomes []Outcome) (held []uuid.UUID, next Next, err error) {
 	free := []call{s.freeSlot(slot)}
 	if len(outcomes) > 0 {
-		free = append([]call{s.finish(outcomes, &held)}, free...)
+		free = append([]call{s.call("finish", "by_index", nil), s.finish(outcomes, &held)}, free...)
 	}
 	err = pipeline(ctx, conn, free, []call{s.next(slot.Queue, &next)})
 	return held, next, err
@@ -151,7 +154,7 @@ func (s *Store) Exit(ctx context.Context, conn *pgx.Conn, slot Slot, outcomes []
 func (s *Store) HandOver(ctx context.Context, conn *pgx.Conn, slot Slot, outcomes []Outcome, bell time.Duration) (held []uuid.UUID, rang bool, err error) {
 	free := []call{s.freeSlot(slot)}
 	if len(outcomes) > 0 {
-		free = append([]call{s.finish(outcomes, &held)}, free...)
+		free = append([]call{s.call("finish", "by_index", nil), s.finish(outcomes, &held)}, free...)
 	}
 	err = pipeline(ctx, conn, free, []call{s.ringIfDue(slot.Queue, bell, &rang)})
 	return held, rang, err
@@ -160,6 +163,12 @@ func (s *Store) HandOver(ctx context.Context, conn *pgx.Conn, slot Slot, outcome
 func (s *Store) takeSlot(slot Slot, t *Taken) call {
 	return s.call("take slot", "take_slot", func(pgx.Rows) error { t.Slot = true; return nil },
 		slot.Queue, slot.Token.String(), ms(slot.Lease), int32(SchemaVersion))
+}
+
+// ticking reads the queue's schedules that are due. After the slot was taken, so that whoever sees
+// one due has a drain to see to it.
+func (s *Store) ticking(slot Slot, t *Taken) []call {
+	return []call{s.dueSchedules(slot.Queue, &t.Schedules, &t.Now)}
 }
 
 func (s *Store) freeSlot(slot Slot) call {

@@ -376,12 +376,12 @@ func TestStart_RefusesTablesThatAreOlderThanItsBuild(t *testing.T) {
 	conn := w.conn()
 	w.queue("q")
 	w.insert(newJob())
-	w.exec(`UPDATE doze.migrations SET version = version - 1`)
+	w.exec(`UPDATE doze.migrations SET version = -version`)
 	taken, err := w.store.Start(w.ctx, conn, newSlot("q"), "", 1)
 	if !errors.Is(err, queue.ErrMisconfigured) || queue.Classify(err) != queue.Misconfigured || taken.Slot || len(taken.Claimed) != 0 {
 		t.Errorf("got %+v, %v; want only ErrMisconfigured", taken, err)
 	}
-	w.exec(`UPDATE doze.migrations SET version = version + 1`)
+	w.exec(`UPDATE doze.migrations SET version = -version`)
 	w.start(conn, "q", 1)
 }
 

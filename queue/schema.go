@@ -10,7 +10,7 @@ import (
 
 // SchemaVersion is the version of the tables that this package's statements fit.
 // Package migrations makes them.
-const SchemaVersion = 1
+const SchemaVersion = 2
 
 // DefaultSchema is the schema of Doze's tables where none is chosen.
 const DefaultSchema = "doze"

@@ -148,6 +148,30 @@ table queues with (fillfactor=50)
     constraint queues_queue CHECK ((queue ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$'::text))
     constraint queues_slots CHECK (((slots >= 1) AND (slots <= 1000)))
     CREATE UNIQUE INDEX queues_pkey ON doze.queues USING btree (queue)
+table schedules with (fillfactor=50)
+    name text not null
+    queue text not null
+    kind text not null
+    payload json not null
+    priority smallint not null default 0
+    max_attempts integer not null default 10
+    cron text not null
+    time_zone text not null default 'UTC'::text
+    catch_up text not null default 'latest'::text
+    catch_up_limit integer not null default 10
+    next_at timestamp with time zone
+    paused_at timestamp with time zone
+    created_at timestamp with time zone not null default now()
+    updated_at timestamp with time zone not null default now()
+    constraint schedules_catch_up CHECK (((catch_up = ANY (ARRAY['skip'::text, 'latest'::text, 'all'::text])) AND ((catch_up_limit >= 1) AND (catch_up_limit <= 1000))))
+    constraint schedules_kind CHECK ((kind ~ '^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$'::text))
+    constraint schedules_max_attempts CHECK (((max_attempts >= 1) AND (max_attempts <= 1000)))
+    constraint schedules_name CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$'::text))
+    constraint schedules_pkey PRIMARY KEY (name)
+    constraint schedules_priority CHECK (((priority >= '-10'::integer) AND (priority <= 10)))
+    constraint schedules_queue CHECK ((queue ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$'::text))
+    CREATE INDEX schedules_next ON doze.schedules USING btree (queue, next_at) WHERE (paused_at IS NULL)
+    CREATE UNIQUE INDEX schedules_pkey ON doze.schedules USING btree (name)
 table slots with (fillfactor=50)
     queue text not null
     slot smallint not null
@@ -159,6 +183,13 @@ table slots with (fillfactor=50)
     constraint slots_queue_fkey FOREIGN KEY (queue) REFERENCES doze.queues(queue) ON DELETE CASCADE
     constraint slots_state CHECK ((state = ANY (ARRAY['free'::text, 'open'::text, 'busy'::text])))
     CREATE UNIQUE INDEX slots_pkey ON doze.slots USING btree (queue, slot)
+table ticks
+    schedule text not null
+    tick timestamp with time zone not null
+    job_id uuid not null
+    constraint ticks_pkey PRIMARY KEY (schedule, tick)
+    CREATE UNIQUE INDEX ticks_pkey ON doze.ticks USING btree (schedule, tick)
+    CREATE INDEX ticks_tick ON doze.ticks USING btree (tick)
 CREATE OR REPLACE FUNCTION doze.history_bucket(state text)
  RETURNS smallint
  LANGUAGE sql
@@ -191,5 +222,26 @@ BEGIN
     END LOOP;
     RETURN emptied;
 END
+$function$
+-- not executable by everyone
+CREATE OR REPLACE FUNCTION doze.tick(schedule text, seen timestamp with time zone, following timestamp with time zone, ids uuid[], times timestamp with time zone[])
+ RETURNS SETOF uuid
+ LANGUAGE sql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+    WITH moved AS (
+        UPDATE doze.schedules s SET next_at = tick.following
+         WHERE s.name = tick.schedule AND s.next_at = tick.seen AND s.paused_at IS NULL
+        RETURNING s.name, s.queue, s.kind, s.payload, s.priority, s.max_attempts
+    ), fresh AS (
+        INSERT INTO doze.ticks (schedule, tick, job_id)
+        SELECT m.name, t.at, t.id FROM moved m, unnest(tick.ids, tick.times) AS t(id, at)
+        ON CONFLICT DO NOTHING
+        RETURNING tick AS at, job_id
+    )
+    INSERT INTO doze.jobs (id, queue, kind, priority, run_at, max_attempts, payload)
+    SELECT f.job_id, m.queue, m.kind, m.priority, f.at, m.max_attempts, m.payload FROM moved m, fresh f
+    RETURNING id
 $function$
 -- not executable by everyone

@@ -1,0 +1,4 @@
+-- Has the finish or renewal that follows in this transaction look its jobs up by id, one by one.
+-- With a large batch the planner would rather read all of a table of up to 100,000 live
+-- jobs, which is slower and locks the rows in another order.
+SELECT set_config('enable_seqscan', 'off', true)

@@ -1,0 +1,3 @@
+-- The database's time.
+-- Index: none. Locks: none.
+SELECT now()
