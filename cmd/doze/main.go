@@ -14,15 +14,16 @@ import (
 
 // cli is the whole command line.
 type cli struct {
-	Dev     devCmd     `cmd:"" help:"Run everything in one process: a Postgres of its own, the HTTP API, drains and sweeps."`
-	Migrate migrateCmd `cmd:"" help:"Make the tables, or bring them up to date."`
-	Enqueue enqueueCmd `cmd:"" help:"Enqueue a job and wake its queue."`
-	Drain   drainCmd   `cmd:"" help:"Drain a queue once, with the demo handlers."`
-	Sweep   sweepCmd   `cmd:"" help:"Sweep once: take jobs back from vanished drains, wake queues, forget what is old."`
-	Jobs    jobsCmd    `cmd:"" help:"List, show, retry or cancel jobs."`
-	Queues  queuesCmd  `cmd:"" help:"List, pause, resume or set queues."`
-	Key     keyCmd     `cmd:"" help:"Make a key for the HTTP API."`
-	Version versionCmd `cmd:"" help:"Print the version."`
+	Dev       devCmd       `cmd:"" help:"Run everything in one process: a Postgres of its own, the HTTP API, drains and sweeps."`
+	Migrate   migrateCmd   `cmd:"" help:"Make the tables, or bring them up to date."`
+	Enqueue   enqueueCmd   `cmd:"" help:"Enqueue a job and wake its queue."`
+	Drain     drainCmd     `cmd:"" help:"Drain a queue once, with the demo handlers."`
+	Sweep     sweepCmd     `cmd:"" help:"Sweep once: take jobs back from vanished drains, wake queues, forget what is old."`
+	Jobs      jobsCmd      `cmd:"" help:"List, show, retry or cancel jobs."`
+	Queues    queuesCmd    `cmd:"" help:"List, pause, resume or set queues."`
+	Schedules schedulesCmd `cmd:"" help:"List, make, pause or delete schedules."`
+	Key       keyCmd       `cmd:"" help:"Make a key for the HTTP API."`
+	Version   versionCmd   `cmd:"" help:"Print the version."`
 }
 
 func main() {

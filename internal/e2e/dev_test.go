@@ -230,6 +230,19 @@ func TestCommandsFindTheDevThatRuns(t *testing.T) {
 	d.becomes(t, id, "failed")
 	doze("jobs", "retry", id)
 	d.becomes(t, id, "failed")
+	doze("schedules", "put", "often", "* * * * * *", "echo", `{"from":"a schedule"}`)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	eventually(t, ctx, "a schedule's job is done", func() (bool, string) {
+		out := doze("jobs", "list", "--kind", "echo", "--state", "done", "--json")
+		return strings.Count(out, `"id"`) >= 3, out // of the job above and two ticks
+	})
+	doze("schedules", "pause", "often")
+	if out := doze("schedules", "list"); !strings.Contains(out, "often") || !strings.Contains(out, "yes") {
+		t.Errorf("schedules list: %s", out)
+	}
+	doze("schedules", "resume", "often")
+	doze("schedules", "delete", "often")
 	doze("sweep")
 	doze("drain")
 	doze("migrate", "--check")
