@@ -2,7 +2,6 @@ package queue_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -279,7 +278,7 @@ func TestPlans_AClaimTouchesFewPages(t *testing.T) {
 		if n, rows := pages(c.file, c.args...); n > c.most || rows != c.rows {
 			t.Errorf("%s: %d rows, %d pages; want %d rows and at most %d pages", c.what, rows, n, c.rows, c.most)
 		} else {
-			t.Log(fmt.Sprintf("%s: %d pages", c.what, n))
+			t.Logf("%s: %d pages", c.what, n)
 		}
 	}
 }

@@ -18,7 +18,7 @@ type Cron struct {
 }
 
 // parser takes five fields, or six of which the first is seconds, and names such as @daily.
-var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
+var parser = cron.MustNewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
 // Parse reads a cron expression: five fields (minute, hour, day of the month, month, day of the
 // week), six with seconds first, or @hourly, @daily, @weekly, @monthly, @yearly. Zone is

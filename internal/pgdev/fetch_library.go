@@ -55,7 +55,9 @@ func libraryFetch(ctx context.Context, scratch string, version embedded.Postgres
 		defer os.RemoveAll(work)
 	case <-ctx.Done():
 		go func() {
-			_ = <-started
+			if err := <-started; err != nil {
+				// Nobody waits for it any more.
+			}
 			os.RemoveAll(work)
 		}()
 		return "", ctx.Err()
