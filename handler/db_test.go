@@ -229,6 +229,9 @@ func (w *world) drain(d *handler.Drainer) handler.Drained {
 	w.t.Helper()
 	report, err := d.Drain(w.ctx, wakeQ)
 	w.must(err)
+	if w.ctx.Err() != nil {
+		w.t.Fatal("it went on until the time of the test was over")
+	}
 	w.addsUp(report)
 	return report
 }

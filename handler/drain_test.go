@@ -24,7 +24,7 @@ import (
 
 type mail struct {
 	To string `json:"to"`
-	N  int    `json:"n"`
+	N  int64  `json:"n"`
 }
 
 func (mail) Kind() string { return "mail" }
@@ -470,6 +470,49 @@ func TestDrain_OfAnUnknownOrFullQueueDoesNothing(t *testing.T) {
 	w.add("k")
 	if report := w.drain(d); !report.NoSlot || report.Claimed != 0 {
 		t.Errorf("full: %+v", report)
+	}
+}
+
+// A job that must run alone cannot be claimed beside others, so now and then the drain runs dry for it.
+func TestDrain_ALoneJobIsNotKeptWaitingByABacklog(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.configure(queue.Settings{Slots: 1})
+	const n = 1000
+	w.addMany(n, "k")
+	lone := w.add("lone")
+	var ran, before atomic.Int32
+	var beside atomic.Bool
+	var running atomic.Int32
+	count := func(job *queue.Job) func() {
+		if running.Add(1) > 1 && job.ID == lone {
+			beside.Store(true)
+		}
+		return func() { running.Add(-1) }
+	}
+	d := w.drainer(kinds(map[string]handler.RawFunc{
+		"k": func(ctx context.Context, job *queue.Job) error {
+			defer count(job)()
+			if ran.Add(1) == 1 { // after the start, which would take it first
+				_, err := w.pool.Exec(ctx, queue.Qualify(`UPDATE doze.jobs SET reaps = 1 WHERE id = $1::text::uuid`, w.name), lone.String())
+				return err
+			}
+			work, cancel := context.WithTimeout(ctx, 2*time.Millisecond) // so that others are in hand when it ends
+			defer cancel()
+			<-work.Done()
+			return nil
+		},
+		"lone": func(_ context.Context, job *queue.Job) error {
+			defer count(job)()
+			before.Store(ran.Load())
+			return nil
+		},
+	}), handler.Config{Concurrency: 3, BatchSize: 2})
+	if report := w.drain(d); report.Done != n+1 {
+		t.Errorf("report %+v", report)
+	}
+	if before.Load() > n-100 || before.Load() == 0 || beside.Load() {
+		t.Errorf("%d of %d others ran before it; beside it: %v", before.Load(), n, beside.Load())
 	}
 }
 

@@ -324,3 +324,30 @@ func TestDrain_SurvivesARestartOfTheDatabase(t *testing.T) {
 		}
 	}
 }
+
+// A part of the start that is refused, here by a lock on the queue's row, leaves neither a second
+// slot nor a job that is held and not run.
+func TestDrain_BeginsAgainAfterAConflict(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.configure(queue.Settings{Slots: 1})
+	id := w.add("k")
+	pool := dbtest.Pool(t, dbtest.Configure(func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["lock_timeout"] = "20ms" }))
+	tx, err := w.pool.Begin(w.ctx)
+	w.must(err)
+	defer tx.Rollback(w.ctx)
+	_, err = tx.Exec(w.ctx, queue.Qualify(`SELECT FROM doze.queues WHERE queue = 'q' FOR UPDATE`, w.name))
+	w.must(err)
+	wait := w.inBackground(w.ctx, w.drainerOn(pool, kinds(map[string]handler.RawFunc{"k": nothing}), handler.Config{}))
+	w.until(`SELECT attempts > 1 FROM doze.jobs WHERE id = $1::text::uuid`, id.String()) // claimed, and given back
+	w.must(tx.Rollback(w.ctx))
+	report, err := wait()
+	w.must(err)
+	w.addsUp(report)
+	if job := w.wants(id, queue.Done); job.Reaps != 0 || report.Done != 1 || report.NoSlot {
+		t.Errorf("%+v; report %+v", job, report)
+	}
+	if n := w.int(`SELECT count(*) FROM doze.slots WHERE token IS NOT NULL`); n != 0 {
+		t.Errorf("%d slots are held", n)
+	}
+}

@@ -1,0 +1,369 @@
+package handler
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/dozequeue/doze/queue"
+)
+
+// mayClaim reports whether there is time for more.
+func (r *drain) mayClaim() bool {
+	return r.ctx.Err() == nil && !r.cut && !r.d.tainted.Load() && (r.stopAt.IsZero() || time.Now().Before(r.stopAt))
+}
+
+// mayRefill reports whether to claim while jobs are in hand.
+func (r *drain) mayRefill() bool {
+	// Now and then run dry, for a job that must run alone; but not for longer than a moment.
+	dry := r.full > 0 && r.full%quiet == 0 && time.Since(r.lastClaim) < time.Second
+	return !r.alone && !dry && r.mayClaim()
+}
+
+// idle is how many jobs to claim for capacity that has nothing to do.
+func (r *drain) idle() int {
+	free := min(r.d.cfg.Concurrency-len(r.unfinished), r.d.cfg.BatchSize)
+	if free <= 0 || !r.mayRefill() {
+		return 0
+	}
+	return free
+}
+
+// work runs what is in hand and claims more while claims come back full. It returns when
+// nothing is in hand and the last claim left nothing behind, or the time is up.
+func (r *drain) work() error {
+	for {
+		var err error
+		switch {
+		case len(r.unfinished) > 0 && (r.full == 0 || r.idle() == 0):
+			err = r.wait()
+		case len(r.unfinished) > 0: // a batch is smaller than the crew
+			err = r.step(r.limit)
+		case !r.mayClaim() || r.full == 0 && !r.lively:
+			return nil
+		case r.full > 0:
+			err = r.step(r.limit)
+		default:
+			err = r.lingers()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// lingers looks for jobs once more, after a moment in which the open slot keeps enqueues from asking
+// for another drain.
+func (r *drain) lingers() error {
+	claimed, open := r.report.Claimed, r.state == queue.Open
+	if open {
+		_ = sleep(r.ctx, linger)
+	}
+	err := r.step(r.limit)
+	r.lively = r.report.Claimed > claimed || !open
+	return err
+}
+
+// wait waits for the next thing to happen and does what it calls for.
+func (r *drain) wait() error {
+	timer, what := r.nextTimer()
+	select {
+	case a := <-r.crew.results:
+		r.back(a)
+		for more := true; more; { // what else is back already
+			select {
+			case a := <-r.crew.results:
+				r.back(a)
+			default:
+				more = false
+			}
+		}
+		stopTimer(timer)
+		if r.full > 0 && len(r.unfinished) <= r.d.cfg.Concurrency && r.mayRefill() {
+			return r.step(r.limit) // refill before it runs dry
+		}
+		return nil
+	case <-r.stopped():
+		stopTimer(timer)
+		return r.cutOff()
+	case <-timerC(timer):
+		return what()
+	}
+}
+
+// stopped is closed when the caller wants the drain to end; nil once that is under way.
+func (r *drain) stopped() <-chan struct{} {
+	if r.cut {
+		return nil
+	}
+	return r.ctx.Done()
+}
+
+// nextTimer is the earliest thing that this drain does by the clock.
+func (r *drain) nextTimer() (*time.Timer, func() error) {
+	var at time.Time
+	var what func() error
+	sooner := func(t time.Time, do func() error) {
+		if at.IsZero() || t.Before(at) {
+			at, what = t, do
+		}
+	}
+	if len(r.finished) > 0 {
+		sooner(r.firstFinished.Add(flush), r.record)
+	}
+	if r.state == queue.Open && r.mayClaim() {
+		sooner(r.lastClaim.Add(settle), r.saturated)
+	}
+	if r.renewEvery > 0 && !r.unrenewed {
+		sooner(r.renewed.Add(r.renewEvery), r.renew)
+	}
+	switch {
+	case r.cut:
+		sooner(r.giveUpAt, r.giveUp)
+	case !r.cutAt.IsZero():
+		sooner(r.cutAt, r.cutOff)
+	}
+	if at.IsZero() {
+		return nil, nil
+	}
+	return time.NewTimer(time.Until(at)), what
+}
+
+func timerC(t *time.Timer) <-chan time.Time {
+	if t == nil {
+		return nil
+	}
+	return t.C
+}
+
+func stopTimer(t *time.Timer) {
+	if t != nil {
+		t.Stop()
+	}
+}
+
+// record records what is finished, and uses the round trip to claim for idle capacity.
+func (r *drain) record() error {
+	return r.step(r.idle())
+}
+
+// step finishes what is finished and claims up to limit jobs, in one round trip.
+func (r *drain) step(limit int) error {
+	r.relet()
+	outcomes := r.finished
+	mark := queue.SlotState("")
+	if limit > 0 && r.state == queue.Busy {
+		mark = queue.Open // there is room again
+	}
+	var t queue.Taken
+	err := r.d.again(r.db, func(ctx context.Context, conn *pgx.Conn, repeat bool) (err error) {
+		if repeat {
+			t = queue.Taken{}
+			return r.finishAgain(ctx, conn, outcomes)
+		}
+		r.asked = time.Now()
+		t, err = r.d.store.Step(ctx, conn, r.slot, outcomes, limit, len(r.unfinished) == 0, mark)
+		return err
+	})
+	if err != nil && queue.Classify(err) == queue.Permanent && len(outcomes) > 0 {
+		err = r.finishSingly(outcomes)
+	}
+	if err != nil {
+		return err
+	}
+	r.recorded(t.Held)
+	if mark != "" {
+		r.state = mark
+	}
+	if limit > 0 {
+		r.took(&t, limit)
+		if r.full > 0 && r.full%streak == 0 && time.Since(r.lastRing) > time.Second {
+			return r.saturated()
+		}
+	}
+	return nil
+}
+
+// finishAgain finishes outcomes whose first try may have been carried out. Those that are no longer
+// held were recorded by it, or belong to somebody else by now.
+func (r *drain) finishAgain(ctx context.Context, conn *pgx.Conn, outcomes []queue.Outcome) error {
+	held, err := r.d.store.Finish(ctx, unnamed{conn}, outcomes)
+	if err != nil {
+		return err
+	}
+	missing := make(map[uuid.UUID]bool)
+	for _, o := range outcomes {
+		missing[o.ID] = true
+	}
+	for _, id := range held {
+		delete(missing, id)
+	}
+	for _, o := range outcomes {
+		if !missing[o.ID] {
+			continue
+		}
+		job, err := r.d.store.Get(ctx, unnamed{conn}, o.ID)
+		if err == nil && (job.State != o.State || job.Attempts != o.Attempts) || err != nil && !errors.Is(err, queue.ErrNotFound) {
+			continue // somebody else's
+		}
+		held = append(held, o.ID)
+	}
+	r.recorded(held)
+	return nil
+}
+
+// finishSingly records outcomes one by one after the database refused the batch, so that
+// whatever is wrong with one of them stays with that one.
+func (r *drain) finishSingly(outcomes []queue.Outcome) error {
+	var held []uuid.UUID
+	for _, o := range outcomes {
+		err := r.d.conn(r.db, func(ctx context.Context, conn *pgx.Conn) error {
+			ids, err := r.d.store.Finish(ctx, unnamed{conn}, []queue.Outcome{o})
+			held = append(held, ids...)
+			return err
+		})
+		if err != nil {
+			if queue.Classify(err) != queue.Permanent {
+				return err
+			}
+			r.d.cfg.Logger.ErrorContext(r.ctx, "an outcome could not be recorded; the job runs again when its lease ends", "job_id", o.ID, "error", err)
+		}
+	}
+	r.recorded(held)
+	return nil
+}
+
+// recorded counts the outcomes that the database took, and the others as lost.
+func (r *drain) recorded(held []uuid.UUID) {
+	if len(r.finished) == 0 {
+		return
+	}
+	ok := make(map[uuid.UUID]bool, len(held))
+	for _, id := range held {
+		ok[id] = true
+	}
+	for _, o := range r.finished {
+		e := r.ends[o.ID]
+		delete(r.ends, o.ID)
+		switch {
+		case ok[o.ID]:
+		case e.completed:
+			e.sort = resultDone
+		default:
+			e.sort = resultLost
+		}
+		r.count(e.sort)
+	}
+	r.finished = nil
+	failures := r.failures
+	r.failures = nil
+	for _, f := range failures {
+		if ok[f.Job.ID] && r.d.cfg.OnFailure != nil {
+			r.onFailure(f)
+		}
+	}
+}
+
+func (r *drain) onFailure(f Failure) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.d.cfg.Logger.ErrorContext(r.ctx, "OnFailure panicked", "job_id", f.Job.ID, "panic", v)
+		}
+	}()
+	r.d.cfg.OnFailure(r.ctx, f)
+}
+
+func (r *drain) count(sort result) {
+	switch sort {
+	case resultDone:
+		r.report.Done++
+	case resultRetried:
+		r.report.Retried++
+	case resultFailed:
+		r.report.Failed++
+	case resultSnoozed:
+		r.report.Snoozed++
+	case resultInterrupted:
+		r.report.Interrupted++
+	case resultReleased:
+		r.report.Released++
+	case resultUnknown:
+		r.report.Unknown++
+	case resultLost:
+		r.report.Lost++
+	}
+}
+
+// saturated says that this drain will not look again soon, and asks for one more if
+// there is more to do.
+func (r *drain) saturated() error {
+	r.relet()
+	if r.d.cfg.Trigger == nil { // do not ring for a drain that nobody can ask to come
+		if err := r.d.again(r.db, func(ctx context.Context, conn *pgx.Conn, _ bool) error {
+			_, err := r.d.store.Step(ctx, conn, r.slot, nil, 0, false, queue.Busy)
+			return err
+		}); err != nil {
+			return err
+		}
+		r.state, r.lastRing = queue.Busy, time.Now()
+		return nil
+	}
+	rang := false
+	err := r.d.again(r.db, func(ctx context.Context, conn *pgx.Conn, repeat bool) (err error) {
+		rang, err = r.d.store.Saturated(ctx, conn, r.slot, r.d.cfg.Bell)
+		rang = rang || repeat // its bell may be ours
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	r.state, r.lastRing = queue.Busy, time.Now()
+	if rang {
+		r.d.fire(r.db, queue.Wake{Version: 1, Queue: r.slot.Queue, Reason: queue.ReasonScale})
+	}
+	return nil
+}
+
+// renew renews the slot and every lease in hand, and ends the handlers of jobs that are
+// no longer held.
+func (r *drain) renew() error {
+	jobs := make([]queue.Claimed, 0, len(r.unfinished))
+	still := make(map[uuid.UUID]bool, len(r.unfinished))
+	for id, a := range r.unfinished {
+		if still[id] = a.completed.Load(); !still[id] { // else the handler's transaction has its row, until it ends
+			jobs = append(jobs, *a.job)
+		}
+	}
+	var held []uuid.UUID
+	untilLost, cancel := context.WithDeadline(r.db, r.leashEnd())
+	defer cancel()
+	err := r.d.again(untilLost, func(ctx context.Context, conn *pgx.Conn, _ bool) (err error) {
+		r.asked = time.Now()
+		held, err = r.d.store.Renew(ctx, conn, r.slot, r.state, jobs)
+		return err
+	})
+	if err != nil {
+		r.d.cfg.Logger.ErrorContext(r.ctx, "leases could not be renewed; stopping", "queue", r.slot.Queue, "error", err)
+		r.unrenewed = true
+		r.giveBack()
+		r.stopHandlers(ErrLeaseLost)
+		return nil
+	}
+	r.leased()
+	for _, id := range held {
+		still[id] = true
+	}
+	for id, a := range r.unfinished {
+		if !still[id] && !a.completed.Load() {
+			a.cancel(ErrLeaseLost)
+		}
+	}
+	// The database is awake: look for work for idle capacity.
+	if free := r.idle(); free > 0 {
+		return r.step(free)
+	}
+	return nil
+}
