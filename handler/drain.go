@@ -222,7 +222,7 @@ func (r *drain) undo(ctx context.Context, conn *pgx.Conn, claimed []queue.Claime
 		outcomes = append(outcomes, release(&claimed[i]))
 	}
 	if len(outcomes) > 0 && !conn.IsClosed() {
-		_, _ = r.d.store.Finish(ctx, unnamed{conn}, outcomes)
+		_, _ = r.d.store.Finish(ctx, queue.Unnamed(conn), outcomes)
 	}
 }
 
@@ -262,7 +262,7 @@ func (r *drain) tick(ctx context.Context, conn *pgx.Conn, t *queue.Taken) {
 	if !t.Slot || len(t.Schedules) == 0 {
 		return
 	}
-	made, err := schedule.Tick(ctx, conn, r.d.store, t.Schedules, t.Now)
+	made, err := schedule.Tick(ctx, queue.Unnamed(conn), r.d.store, t.Schedules, t.Now)
 	if err != nil {
 		r.d.cfg.Logger.ErrorContext(r.ctx, "a schedule could not be evaluated", "queue", r.slot.Queue, "error", err)
 	}

@@ -263,7 +263,9 @@ func (d *Drainer) fire(ctx context.Context, wake queue.Wake) bool {
 		}
 		d.cfg.Logger.WarnContext(ctx, "trigger not fired; the next enqueue or sweep will", "queue", wake.Queue, "reason", wake.Reason, "error", err)
 	}
-	if err := d.conn(ctx, func(ctx context.Context, conn *pgx.Conn) error { return d.store.Unring(ctx, unnamed{conn}, wake.Queue) }); err != nil {
+	if err := d.conn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return d.store.Unring(ctx, queue.Unnamed(conn), wake.Queue)
+	}); err != nil {
 		d.cfg.Logger.WarnContext(ctx, "ring not taken back; it ends by itself", "queue", wake.Queue, "error", err)
 	}
 	return false

@@ -144,7 +144,7 @@ func (r *drain) arm(in time.Duration) error {
 		return nil
 	})
 	err := r.d.again(r.db, func(ctx context.Context, conn *pgx.Conn, _ bool) error {
-		_, err := r.d.store.SetAlarm(ctx, unnamed{conn}, alarm, r.slot.Queue, in)
+		_, err := r.d.store.SetAlarm(ctx, queue.Unnamed(conn), alarm, r.slot.Queue, in)
 		return err
 	})
 	if err = cmp.Or(refused, err); err != nil {
@@ -160,7 +160,7 @@ func (r *drain) armNext() error {
 	}
 	var next queue.Next
 	err := r.d.again(r.db, func(ctx context.Context, conn *pgx.Conn, _ bool) (err error) {
-		next, err = r.d.store.Next(ctx, unnamed{conn}, r.slot.Queue)
+		next, err = r.d.store.Next(ctx, queue.Unnamed(conn), r.slot.Queue)
 		return err
 	})
 	if err != nil || next.Due || next.In < 0 { // what is due has somebody on the way: the ring said so
@@ -207,7 +207,7 @@ func (r *drain) handOver() error {
 	if hop > r.d.cfg.MaxHops {
 		r.d.cfg.Logger.WarnContext(r.ctx, "not handing over: too many hops", "queue", r.slot.Queue, "hop", hop)
 		if err := r.d.conn(r.db, func(ctx context.Context, conn *pgx.Conn) error {
-			return r.d.store.Unring(ctx, unnamed{conn}, r.slot.Queue)
+			return r.d.store.Unring(ctx, queue.Unnamed(conn), r.slot.Queue)
 		}); err != nil {
 			return err
 		}

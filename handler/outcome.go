@@ -58,7 +58,7 @@ func CompleteTx(ctx context.Context, tx pgx.Tx) error {
 	// Set first: from the statement on the transaction holds the job's row, which keeps others off it,
 	// and a renewal of the lease would wait for the commit.
 	a.completed.Store(true)
-	held, err := a.store.Finish(ctx, unnamed{tx}, []queue.Outcome{{ID: a.job.ID, Attempts: a.job.Attempts, Token: a.job.Token, State: queue.Done}})
+	held, err := a.store.Finish(ctx, queue.Unnamed(tx), []queue.Outcome{{ID: a.job.ID, Attempts: a.job.Attempts, Token: a.job.Token, State: queue.Done}})
 	if err == nil && len(held) == 0 {
 		a.completed.Store(false)
 		return ErrLeaseLost

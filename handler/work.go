@@ -190,7 +190,7 @@ func (r *drain) step(limit int) error {
 // finishAgain finishes outcomes whose first try may have been carried out. Those that are no longer
 // held were recorded by it, or belong to somebody else by now.
 func (r *drain) finishAgain(ctx context.Context, conn *pgx.Conn, outcomes []queue.Outcome) error {
-	held, err := r.d.store.Finish(ctx, unnamed{conn}, outcomes)
+	held, err := r.d.store.Finish(ctx, queue.Unnamed(conn), outcomes)
 	if err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ func (r *drain) finishAgain(ctx context.Context, conn *pgx.Conn, outcomes []queu
 		if !missing[o.ID] {
 			continue
 		}
-		job, err := r.d.store.Get(ctx, unnamed{conn}, o.ID)
+		job, err := r.d.store.Get(ctx, queue.Unnamed(conn), o.ID)
 		if err == nil && (job.State != o.State || job.Attempts != o.Attempts) || err != nil && !errors.Is(err, queue.ErrNotFound) {
 			continue // somebody else's
 		}
@@ -221,7 +221,7 @@ func (r *drain) finishSingly(outcomes []queue.Outcome) error {
 	var held []uuid.UUID
 	for _, o := range outcomes {
 		err := r.d.conn(r.db, func(ctx context.Context, conn *pgx.Conn) error {
-			ids, err := r.d.store.Finish(ctx, unnamed{conn}, []queue.Outcome{o})
+			ids, err := r.d.store.Finish(ctx, queue.Unnamed(conn), []queue.Outcome{o})
 			held = append(held, ids...)
 			return err
 		})

@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // The steps of a drain. Each is one round trip of several transactions whose order is
@@ -217,19 +216,4 @@ func (t *Taken) sort() {
 	slices.SortFunc(t.Claimed, func(a, b Claimed) int {
 		return cmp.Or(cmp.Compare(a.Priority, b.Priority), a.RunAt.Compare(b.RunAt), bytes.Compare(a.ID[:], b.ID[:]))
 	})
-}
-
-// connDB is a connection on which pgx runs each statement unnamed, as pipeline does.
-type connDB struct{ conn *pgx.Conn }
-
-func (c connDB) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	return c.conn.Exec(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
-}
-
-func (c connDB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	return c.conn.Query(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
-}
-
-func (c connDB) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	return c.conn.QueryRow(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
 }

@@ -109,7 +109,7 @@ func (s *Store) InsertAndRing(ctx context.Context, conn *pgx.Conn, jobs []NewJob
 			continue
 		}
 		if !r.known {
-			rang, ringErr := s.Ring(ctx, connDB{conn}, r.queue, bell)
+			rang, ringErr := s.Ring(ctx, Unnamed(conn), r.queue, bell)
 			if ringErr != nil && err == nil {
 				err = ringErr
 			}

@@ -103,7 +103,7 @@ func New(db queue.DB, cfg Config) (*Sweeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Sweeper{db: unnamed{db}, store: store, cfg: cfg.WithDefaults()}, nil
+	return &Sweeper{db: queue.Unnamed(db), store: store, cfg: cfg.WithDefaults()}, nil
 }
 
 // Sweep makes one pass. A trigger that cannot be fired does not stop it; an error of the

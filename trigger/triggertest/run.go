@@ -116,11 +116,11 @@ func endsWithContext(t *testing.T, f Fixture) {
 	w := queue.Wake{Version: 1, Queue: f.queues()[0]}
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	inTime(t, "a context that had ended", func() { _ = f.Trigger.Fire(ended, w) })
+	inTime(t, "Fire with a context that had ended", func() { _ = f.Trigger.Fire(ended, w) })
 
 	ending, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
-	inTime(t, "a context that ends", func() { _ = f.Trigger.Fire(ending, w) })
+	inTime(t, "Fire with a context that ends", func() { _ = f.Trigger.Fire(ending, w) })
 }
 
 func reportsFailure(t *testing.T, f Fixture) {
@@ -221,6 +221,6 @@ func inTime(t *testing.T, what string, f func()) {
 	select {
 	case <-done:
 	case <-time.After(patience):
-		t.Fatalf("Fire with %s has not returned after %s", what, patience)
+		t.Fatalf("%s has not returned after %s", what, patience)
 	}
 }

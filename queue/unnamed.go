@@ -1,17 +1,19 @@
-package sweeper
+package queue
 
 import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/dozequeue/doze/queue"
 )
 
-// unnamed sends each statement in one message group without preparing it by name, whatever the
-// connection's own mode: behind a transaction-mode pooler the next statement may meet another server.
-type unnamed struct{ db queue.DB }
+// Unnamed returns db with each statement sent unnamed, whatever db's own mode: behind a
+// transaction-mode pooler the next statement may meet another server. What Doze runs by itself, outside
+// a caller's transaction, runs so.
+func Unnamed(db DB) DB { return unnamed{db} }
+
+// unnamed sends each statement in one message group and prepares nothing by name.
+type unnamed struct{ db DB }
 
 func (u unnamed) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	return u.db.Exec(ctx, sql, u.with(args)...)
