@@ -89,15 +89,15 @@ func TestDeadline_AJobThatBeganLateIsInterrupted(t *testing.T) {
 			busy, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
 			<-busy.Done()
-			return nil
+			return handler.Discard(errors.New("what fails does not say how long jobs usually take"))
 		},
 		"late": late.run,
 	}), cfg))
-	w.wants(first, queue.Done)
+	w.wants(first, queue.Failed)
 	if cause := receive(w, late.cause); !errors.Is(cause, handler.ErrTimeUp) {
 		t.Errorf("cause %v", cause)
 	}
-	if job := w.wants(second, queue.Queued); job.Failures != 0 || job.LastError != "" || report.Interrupted != 1 || report.Done != 1 {
+	if job := w.wants(second, queue.Queued); job.Failures != 0 || job.LastError != "" || report.Interrupted != 1 || report.Failed != 1 {
 		t.Errorf("%+v; report %+v", job, report)
 	}
 }
@@ -321,4 +321,22 @@ func TestHandOver_AChainOfShortDrainsGetsABacklogDone(t *testing.T) {
 		t.Errorf("%d done in %d runs, by %d drains, %d at once", w.done(), runs.Load(), starts, most)
 	}
 	t.Logf("%d jobs of 10 ms in %d drains of 200 ms, %d runs", n, starts, runs.Load())
+}
+
+func TestDeadline_NothingIsClaimedThatUsuallyTakesLonger(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.addMany(20, "k")
+	d := w.drainer(kinds(map[string]handler.RawFunc{"k": func(ctx context.Context, _ *queue.Job) error {
+		work, cancel := context.WithTimeout(ctx, 400*time.Millisecond)
+		defer cancel()
+		<-work.Done()
+		return ctx.Err()
+	}}), handler.Config{Concurrency: 1, Margin: 200 * time.Millisecond})
+	ctx, cancel := context.WithTimeout(w.ctx, 1500*time.Millisecond)
+	defer cancel()
+	report, err := d.Drain(ctx, wakeQ)
+	if err != nil || report.Done == 0 || report.Interrupted+report.Retried+report.Failed != 0 {
+		t.Errorf("%+v, %v; want some done, and none begun that could not end", report, err)
+	}
 }

@@ -41,7 +41,8 @@ type drain struct {
 	release func()          // ends the contexts made here
 
 	began                time.Time
-	stopAt, cutAt, endAt time.Time // stop claiming, end the handlers, be gone; zero without a deadline
+	stopAt, cutAt, endAt time.Time     // stop claiming, end the handlers, be gone; zero without a deadline
+	usual                time.Duration // of the slowest kind that this drain has run
 	renewEvery           time.Duration
 	asked                time.Time   // when the last call that sets leases was sent
 	renewed              time.Time   // when the oldest lease in hand was set, or before
@@ -352,7 +353,11 @@ func (r *drain) back(a *attempt) {
 		r.giveBack() // its place in the crew stays taken
 	}
 	if !r.cutAt.IsZero() && !a.began.IsZero() {
-		a.hadItsTurn = time.Since(a.began) >= r.cutAt.Sub(r.began)/2
+		took := time.Since(a.began)
+		a.hadItsTurn = took >= r.cutAt.Sub(r.began)/2
+		if a.err == nil && !a.stuck {
+			r.usual = max(r.usual, a.kind.took(took))
+		}
 	}
 	o, sort := a.decide(r.d)
 	if a.cancel != nil {

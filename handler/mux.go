@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/dozequeue/doze/queue"
@@ -40,6 +41,17 @@ type kind struct {
 	run     RawFunc
 	timeout time.Duration // 0: the drainer's; negative: none
 	backoff queue.Backoff // nil: the drainer's
+	usual   atomic.Int64  // how long an attempt takes of late, in nanoseconds; 0: not known
+}
+
+// took remembers how long an attempt took, the latest ones most, and returns what is usual now.
+func (k *kind) took(d time.Duration) time.Duration {
+	usual := int64(d)
+	if before := k.usual.Load(); before > 0 {
+		usual = (3*before + usual) / 4
+	}
+	k.usual.Store(usual)
+	return time.Duration(usual)
 }
 
 // NewMux returns a Mux without handlers.

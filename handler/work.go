@@ -11,9 +11,10 @@ import (
 	"github.com/dozequeue/doze/queue"
 )
 
-// mayClaim reports whether there is time for more.
+// mayClaim reports whether there is time for more: enough for what jobs like those of this drain
+// usually take. A drain's first claim does not ask, or jobs that take longer would never run.
 func (r *drain) mayClaim() bool {
-	return r.ctx.Err() == nil && !r.cut && !r.d.tainted.Load() && (r.stopAt.IsZero() || time.Now().Before(r.stopAt))
+	return r.ctx.Err() == nil && !r.cut && !r.d.tainted.Load() && (r.stopAt.IsZero() || time.Now().Add(r.usual).Before(r.stopAt))
 }
 
 // mayRefill reports whether to claim while jobs are in hand.

@@ -88,7 +88,7 @@ type taskToken struct {
 // https://docs.cloud.google.com/tasks/docs/reference/rest/v2/projects.locations.queues.tasks/create.
 func CloudTasks(c CloudTasksConfig) (HTTPAlarmConfig, error) {
 	none := HTTPAlarmConfig{}
-	if _, err := (HTTPConfig{URL: c.URL, Unsigned: true}).check(); err != nil {
+	if _, err := checkDrainURL(c.URL); err != nil {
 		return none, err
 	}
 	c.Endpoint = strings.TrimSuffix(cmp.Or(c.Endpoint, "https://cloudtasks.googleapis.com"), "/")

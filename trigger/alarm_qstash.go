@@ -51,7 +51,7 @@ type QStashConfig struct {
 // https://upstash.com/docs/qstash/features/deduplication.
 func QStash(c QStashConfig) (HTTPAlarmConfig, error) {
 	none := HTTPAlarmConfig{}
-	u, err := HTTPConfig{URL: c.URL, Unsigned: true}.check()
+	u, err := checkDrainURL(c.URL)
 	if err != nil {
 		return none, err
 	}
@@ -97,6 +97,21 @@ func QStash(c QStashConfig) (HTTPAlarmConfig, error) {
 			return req, nil
 		},
 	}, nil
+}
+
+// checkDrainURL wants https, as the request holds the receiver's token. It does not repeat the text,
+// which may hold one.
+func checkDrainURL(raw string) (*url.URL, error) {
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil || u.Hostname() == "":
+		return nil, errors.New("trigger: URL: want the drain's, such as https://drain.example.org/drain")
+	case u.User != nil:
+		return nil, errors.New("trigger: URL: holds a user or password, want none: the drain's receiver takes Bearer")
+	case u.Scheme != "https" && !(u.Scheme == "http" && loopback(u.Hostname())):
+		return nil, fmt.Errorf("trigger: URL: scheme %q to %q, want https", u.Scheme, u.Hostname())
+	}
+	return u, nil
 }
 
 // checkBearer holds a token against the rule of the drain's receiver.

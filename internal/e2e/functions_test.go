@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -29,7 +28,7 @@ func TestFunctionsOnLambdaRunWebhooksFromGitHub(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	var log bytes.Buffer
+	var log printed
 	t.Cleanup(func() {
 		_ = s.Close()
 		if t.Failed() {

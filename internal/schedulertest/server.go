@@ -139,7 +139,8 @@ func (s *Server) SetFaults(f Faults) {
 	s.faults = f
 }
 
-// Hold makes every request wait, before it has any effect, until release is called.
+// Hold makes every request wait, before it has any effect, until release is called. One whose caller
+// gave up meanwhile may have its effect then, as with any service.
 func (s *Server) Hold() (release func()) {
 	held := make(chan struct{})
 	s.mu.Lock()
