@@ -36,8 +36,12 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	alarm, err := setup.Alarm(cfg.Alarm)
+	if err != nil {
+		return err
+	}
 	jobs, err := enqueue.New(pool, trg, enqueue.Config{
-		Schema: cfg.Schema, Bell: cfg.Bell, MaxPayload: cfg.MaxPayload, FireTimeout: cfg.TriggerTimeout, Timeout: cfg.Reconnect, Logger: cfg.Logger(),
+		Schema: cfg.Schema, Alarm: alarm, Bell: cfg.Bell, MaxPayload: cfg.MaxPayload, FireTimeout: cfg.TriggerTimeout, Timeout: cfg.Reconnect, Logger: cfg.Logger(),
 	})
 	if err != nil {
 		return err

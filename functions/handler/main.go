@@ -33,10 +33,14 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	alarm, err := setup.Alarm(cfg.Alarm)
+	if err != nil {
+		return err
+	}
 	mux := handler.NewMux()
 	register(mux)
 	drainer, err := handler.New(pool, mux, handler.Config{
-		Schema: cfg.Schema, Trigger: trg, Concurrency: cfg.Concurrency, BatchSize: cfg.BatchSize,
+		Schema: cfg.Schema, Trigger: trg, Alarm: alarm, Concurrency: cfg.Concurrency, BatchSize: cfg.BatchSize,
 		Lease: cfg.Lease, Timeout: cfg.Timeout, Bell: cfg.Bell, Reconnect: cfg.Reconnect, Logger: log,
 	})
 	if err != nil {

@@ -32,8 +32,12 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	alarm, err := setup.Alarm(cfg.Alarm)
+	if err != nil {
+		return err
+	}
 	s, err := sweeper.New(pool, sweeper.Config{
-		Schema: cfg.Schema, Trigger: trg, Keep: cfg.Keep, KeepFailed: cfg.KeepFailed, Bell: cfg.Bell, Logger: cfg.Logger(),
+		Schema: cfg.Schema, Trigger: trg, Alarm: alarm, Keep: cfg.Keep, KeepFailed: cfg.KeepFailed, Bell: cfg.Bell, Logger: cfg.Logger(),
 	})
 	if err != nil {
 		return err

@@ -48,6 +48,15 @@ type Trigger struct {
 	Bell            time.Duration `default:"15s" desc:"How long a ring waits for its drain to come before the next enqueue rings again."`
 }
 
+// Alarm is how a queue is woken for what is due later.
+type Alarm struct {
+	Alarm       string `default:"none" desc:"scheduler or none: who wakes a queue for its next due time. scheduler is EventBridge Scheduler; none leaves it to the sweep."`
+	AlarmTarget string `split_words:"true" desc:"ARN of the handler function, for scheduler."`
+	AlarmRole   string `split_words:"true" desc:"ARN of the role with which EventBridge Scheduler invokes it."`
+	AlarmGroup  string `split_words:"true" default:"default" desc:"Group of the schedules."`
+	AlarmPrefix string `split_words:"true" default:"doze" desc:"What the schedules' names begin with."`
+}
+
 // Receiver is who may start a drain or a sweep over HTTP.
 type Receiver struct {
 	ReceiverTokens  Secret `split_words:"true" desc:"Bearer tokens for schedulers that cannot sign, separated by commas."`
@@ -68,6 +77,7 @@ type Log struct {
 type Enqueue struct {
 	Database
 	Trigger
+	Alarm
 	Server
 	Log
 	AuthKeys     Secret `split_words:"true" desc:"API keys as name:sha256[:queues=a|b][:kinds=c|d], separated by commas."`
@@ -81,6 +91,7 @@ type Enqueue struct {
 type Handler struct {
 	Database
 	Trigger
+	Alarm
 	Receiver
 	Server
 	Log
@@ -95,6 +106,7 @@ type Handler struct {
 type Sweeper struct {
 	Database
 	Trigger
+	Alarm
 	Receiver
 	Server
 	Log
@@ -138,12 +150,14 @@ func wanted(typeName string) string {
 // check holds the settings that are one of a few words, or in a range.
 func check(settings any) error {
 	v := reflect.ValueOf(settings).Elem()
-	for _, part := range []any{field[Database](v), field[Trigger](v), field[Log](v)} {
+	for _, part := range []any{field[Database](v), field[Trigger](v), field[Alarm](v), field[Log](v)} {
 		var err error
 		switch s := part.(type) {
 		case *Database:
 			err = s.check()
 		case *Trigger:
+			err = s.check()
+		case *Alarm:
 			err = s.check()
 		case *Log:
 			err = oneOf("DOZE_LOG_LEVEL", s.LogLevel, "debug", "info", "warn", "error")
@@ -189,6 +203,19 @@ func (t *Trigger) check() error {
 		return errors.New("DOZE_TRIGGER_URL: want the URL of POST /drain, since DOZE_TRIGGER is http")
 	case t.Trigger == "http" && t.TriggerSecrets == "":
 		return errors.New("DOZE_TRIGGER_SECRETS: want a secret to sign with, since DOZE_TRIGGER is http")
+	}
+	return nil
+}
+
+func (a *Alarm) check() error {
+	if err := oneOf("DOZE_ALARM", a.Alarm, "scheduler", "none"); err != nil {
+		return err
+	}
+	switch {
+	case a.Alarm == "scheduler" && a.AlarmTarget == "":
+		return errors.New("DOZE_ALARM_TARGET: want the handler function's ARN, since DOZE_ALARM is scheduler")
+	case a.Alarm == "scheduler" && a.AlarmRole == "":
+		return errors.New("DOZE_ALARM_ROLE: want the ARN of a role that may invoke the handler, since DOZE_ALARM is scheduler")
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func newWorld(t *testing.T) *world {
 		}
 		w.deliveries <- triggertest.Delivery{Wake: wake, Body: i.Input}
 		return nil
-	}, schedulertest.Options{Groups: []string{"stack"}, Start: start, Linger: 10 * time.Minute})
+	}, schedulertest.Options{Groups: []string{"stack"}, Start: start, Linger: 4 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,6 +306,10 @@ func TestSet_CanBeRepeated(t *testing.T) {
 	w.set(w.alarm(w.config()), "mail", "a", time.Hour)
 	if c := w.Counters(); c.Created != 1 || c.Repeated != 1 || c.Conflicts != 0 {
 		t.Errorf("got %+v, want one schedule and a repetition that was known as one", c)
+	}
+	w.set(w.alarm(w.config()), "mail", "a", time.Hour) // as another process, or after its own time was up
+	if c := w.Counters(); c.Created != 1 || c.Repeated != 2 || c.Updated != 0 {
+		t.Errorf("got %+v, want another repetition", c)
 	}
 	w.Advance(2 * time.Hour)
 	if got := w.came(); got != "a" {

@@ -64,7 +64,7 @@ func TestScheduleName_FitsAndTellsApart(t *testing.T) {
 	for _, parts := range [][3]string{
 		{"doze", "mail", "a"}, {"doze", "mail", "b"}, {"doze", "images", "a"}, {"other", "mail", "a"},
 		{"doze", "mail-a", ""}, {"doze-mail", "a", ""}, {"doze", "mail", ""},
-		{"doze", long + "1", "a"}, {"doze", long + "2", "a"}, {strings.Repeat("p", 24), long + "1", "a"},
+		{"doze", long + "1", "a"}, {"doze", long + "2", "a"}, {"doze", long, "1a"}, {strings.Repeat("p", 24), long + "1", "a"},
 		{"doze", "é/ \n☃", "a"}, {"doze", "é/ \n?", "a"}, {"doze", "mail", strings.Repeat("i", 999)},
 	} {
 		name := scheduleName(parts[0], parts[1], parts[2])

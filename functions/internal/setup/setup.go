@@ -8,6 +8,7 @@ import (
 	"github.com/dozequeue/doze/queue"
 	"github.com/dozequeue/doze/trigger"
 	"github.com/dozequeue/doze/trigger/awslambda"
+	"github.com/dozequeue/doze/trigger/awsscheduler"
 )
 
 // Trigger returns the trigger that the settings name.
@@ -27,4 +28,18 @@ func Trigger(cfg env.Trigger) (queue.Trigger, error) {
 		return t, nil
 	}
 	return trigger.None(), nil
+}
+
+// Alarm returns the alarm that the settings name, nil for none.
+func Alarm(cfg env.Alarm) (queue.Alarm, error) {
+	if cfg.Alarm != "scheduler" {
+		return nil, nil
+	}
+	a, err := awsscheduler.New(awsscheduler.Config{
+		TargetARN: cfg.AlarmTarget, RoleARN: cfg.AlarmRole, Group: cfg.AlarmGroup, Prefix: cfg.AlarmPrefix,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("DOZE_ALARM=scheduler: %w", err)
+	}
+	return a, nil
 }
