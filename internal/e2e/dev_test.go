@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,6 +26,41 @@ type dev struct {
 	api, postgres string
 	stderr        *bytes.Buffer
 	exited        chan error
+}
+
+// folder is one that Postgres' user can enter, which t.TempDir's is not where the tests run as root.
+func folder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "doze-dev-")
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func TestDevRunsInAFolderThatPostgresCannotEnter(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	d := startDev(t, data)
+	t.Cleanup(func() { // where root's files lie elsewhere
+		if elsewhere, err := os.Readlink(filepath.Join(data, "postgres")); err == nil {
+			_ = os.RemoveAll(filepath.Dir(elsewhere))
+		}
+	})
+	_, a := d.post(t, "/v1/jobs", `{"kind":"echo"}`)
+	d.becomes(t, a["id"].(string), "done")
+	if err := d.stop(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	again := startDev(t, data)
+	again.becomes(t, a["id"].(string), "done")
+	if err := again.stop(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func startDev(t *testing.T, data string) *dev {
@@ -125,7 +161,7 @@ func TestDevRunsWebhooksFromGitHub(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	d := startDev(t, t.TempDir())
+	d := startDev(t, folder(t))
 	db := pool(t, d.postgres)
 	all := deliveries(t)
 	ids := sendAllTwice(t, ctx, d.api, all)
@@ -149,7 +185,7 @@ func TestDevRunsWebhooksFromGitHub(t *testing.T) {
 
 func TestDevDemoKindsEndAsTheySay(t *testing.T) {
 	t.Parallel()
-	d := startDev(t, t.TempDir())
+	d := startDev(t, folder(t))
 	for _, tt := range []struct{ body, state, err string }{
 		{`{"kind":"echo","payload":{"id":9007199254740993}}`, "done", ""},
 		{`{"kind":"sleep","payload":{"ms":5}}`, "done", ""},
@@ -175,7 +211,7 @@ func TestDevDemoKindsEndAsTheySay(t *testing.T) {
 
 func TestDevFinishesTheJobsOfAStartThatWasKilled(t *testing.T) {
 	t.Parallel()
-	data := t.TempDir()
+	data := folder(t)
 	first := startDev(t, data)
 	_, running := first.post(t, "/v1/jobs", `{"kind":"sleep","payload":{"ms":200}}`)
 	_, long := first.post(t, "/v1/jobs", `{"kind":"sleep","payload":{"ms":2000}}`)
@@ -202,7 +238,7 @@ func TestDevFinishesTheJobsOfAStartThatWasKilled(t *testing.T) {
 
 func TestCommandsFindTheDevThatRuns(t *testing.T) {
 	t.Parallel()
-	data := t.TempDir()
+	data := folder(t)
 	d := startDev(t, data)
 	doze := func(args ...string) string {
 		t.Helper()

@@ -3,8 +3,7 @@ package schedulertest
 import "time"
 
 // Faults says what goes wrong; nil means never. The funcs are called one at a time and must not call
-// the [Server]. [lambdatest.Nth] and its like make them:
-// https://pkg.go.dev/github.com/dozequeue/doze/internal/lambdatest.
+// the [Server]. Nth, Fraction and When of internal/lambdatest make them.
 type Faults struct {
 	// Reject answers request n, from 1, with this HTTP status and does nothing; zero lets it pass.
 	Reject func(n int) int
