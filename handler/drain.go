@@ -49,6 +49,7 @@ type drain struct {
 	leash                *time.Timer // ends the handlers before that lease does
 	unrenewed            bool        // the leases are given up
 	maxReaps             int
+	watched              bool // the watch is set in the alarm service
 	limit                int  // of the next claim
 	full                 int  // full claims in a row
 	lively               bool // jobs came while it left: see linger
@@ -88,6 +89,9 @@ func (d *Drainer) Drain(ctx context.Context, wake queue.Wake) (Drained, error) {
 	started := time.Now()
 	err := r.run()
 	r.close(err)
+	if err == nil {
+		r.unwatch()
+	}
 	level := d.cfg.Logger.InfoContext
 	if err != nil {
 		level = d.cfg.Logger.ErrorContext
@@ -114,6 +118,9 @@ func (d *Drainer) begin(ctx context.Context, wake queue.Wake) *drain {
 		size: d.cfg.Concurrency, grace: d.cfg.Grace, limit: d.cfg.Timeout, wrap: d.mux.wrap,
 		results: make(chan *attempt, 2*d.cfg.BatchSize+d.cfg.Concurrency),
 		running: make(map[*attempt]struct{}),
+	}
+	if _, ok := d.cfg.Alarm.(queue.Clearer); ok {
+		r.slot.Watch = uuid.New()
 	}
 	lease := d.cfg.Lease
 	if deadline, ok := ctx.Deadline(); ok {
@@ -191,6 +198,7 @@ func (r *drain) run() error {
 }
 
 func (r *drain) start() error {
+	watching := false
 	// Nothing is in hand yet, so a caller that stops need not wait for a database that is asleep.
 	err := r.d.again(r.ctx, func(_ context.Context, conn *pgx.Conn, repeat bool) error {
 		ctx, cancel := context.WithTimeout(r.db, patience)
@@ -210,10 +218,46 @@ func (r *drain) start() error {
 		r.report.NoSlot = !t.Slot
 		r.took(&t, r.limit)
 		r.tick(ctx, conn, &t)
+		watching = t.Watching
 		return nil
 	})
+	if err == nil && watching {
+		r.watch()
+	}
 	return err
 }
+
+// watch sets the alarm that was recorded for the case that this drain vanishes. The handlers run
+// meanwhile.
+func (r *drain) watch() {
+	if r.watched || len(r.unfinished) == 0 {
+		return
+	}
+	wake := queue.Wake{Version: 1, Queue: r.slot.Queue, Reason: queue.ReasonAlarm, Alarm: r.slot.Watch.String()}
+	ctx, cancel := context.WithTimeout(r.db, alarmPatience)
+	defer cancel()
+	if err := r.d.cfg.Alarm.Set(ctx, wake, r.slot.WatchIn()); err != nil {
+		r.d.cfg.Logger.WarnContext(r.ctx, "watch not set; if this drain vanishes the sweep takes its jobs back", "queue", r.slot.Queue, "error", err)
+		return
+	}
+	r.watched = true
+}
+
+// unwatch takes the watch back from the service, after it was taken back in the database. It fails
+// harmlessly: the alarm then wakes a queue with nothing to do.
+func (r *drain) unwatch() {
+	if !r.watched {
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.db, alarmPatience)
+	defer cancel()
+	if err := r.d.cfg.Alarm.(queue.Clearer).Clear(ctx, r.slot.Queue, r.slot.Watch.String()); err != nil {
+		r.d.cfg.Logger.WarnContext(r.ctx, "watch not taken back; it goes off for nothing", "queue", r.slot.Queue, "error", err)
+	}
+}
+
+// alarmPatience is how long the alarm service may take for a drain's watch.
+const alarmPatience = 3 * time.Second
 
 // undo gives back what a start claimed after an earlier part of it had failed, as far as that is
 // possible. It is tried again from the top then, and the first part must come first.
@@ -230,7 +274,7 @@ func (r *drain) undo(ctx context.Context, conn *pgx.Conn, claimed []queue.Claime
 func (r *drain) retake() (bool, error) {
 	r.slot.Token = uuid.New()
 	r.relet()
-	held := false
+	held, watching := false, false
 	err := r.d.again(r.db, func(ctx context.Context, conn *pgx.Conn, repeat bool) error {
 		if repeat {
 			if err := r.d.store.Abandon(ctx, conn, r.slot); err != nil {
@@ -246,8 +290,12 @@ func (r *drain) retake() (bool, error) {
 		r.state = queue.Open
 		r.took(&t, r.limit)
 		r.tick(ctx, conn, &t)
+		watching = t.Watching
 		return nil
 	})
+	if err == nil && watching {
+		r.watch()
+	}
 	return held, err
 }
 

@@ -22,7 +22,9 @@ type Config struct {
 	// Trigger starts further drains: one more where this one is saturated, and a
 	// successor where its time is up. Default: none, so that the next enqueue or sweep does.
 	Trigger queue.Trigger
-	// Alarm wakes the queue for its next due time. Default: none, so that the sweep does.
+	// Alarm wakes the queue for its next due time. One that is a [queue.Clearer] is set at a drain's start
+	// too, for when its lease has ended, and taken back at its end: then no sweep is needed
+	// for drains that vanish. Default: none, so that the sweep does all that.
 	Alarm queue.Alarm
 	// Concurrency is how many handlers run at once. Default 10.
 	Concurrency int

@@ -26,11 +26,28 @@ func (f AlarmFunc) Set(ctx context.Context, wake Wake, in time.Duration) error {
 	return f(ctx, wake, in)
 }
 
+// Clearer is an [Alarm] that can be taken back. With one a drain sets an alarm at its start for
+// the case that it vanishes, and takes it back at its end, so that an idle database is not
+// woken for it.
+type Clearer interface {
+	Alarm
+	// Clear takes back the alarm of a queue that has this id. One that there is not is no error.
+	Clear(ctx context.Context, queueName, id string) error
+}
+
+// Grained is an [Alarm] of a service that is no more precise than a grain of time.
+type Grained interface {
+	Alarm
+	// Grain is the least time from now to an alarm.
+	Grain() time.Duration
+}
+
 const (
 	// alarmFloor keeps an alarm that goes off early from becoming a loop.
 	alarmFloor = time.Second
-	// alarmGrace is how late an alarm is when it counts as lost: services are precise to a minute.
-	alarmGrace = 90 * time.Second
+	// alarmGrace is how late an alarm is when it counts as lost: a service that is precise to a minute may
+	// round up to the next one and take one more.
+	alarmGrace = 3 * time.Minute
 )
 
 // SetAlarm has alarm wake a queue after in, unless an alarm that goes off no later is set for
@@ -38,6 +55,9 @@ const (
 // recorded, so the next drain or sweep tries again.
 func (s *Store) SetAlarm(ctx context.Context, db DB, alarm Alarm, queueName string, in time.Duration) (bool, error) {
 	in = max(in, alarmFloor)
+	if g, ok := alarm.(Grained); ok {
+		in = max(in, g.Grain()) // what is recorded is when it will go off
+	}
 	id := uuid.New()
 	if set, err := s.Arm(ctx, db, queueName, in, id, alarmGrace); err != nil || !set {
 		return false, err

@@ -22,13 +22,22 @@ type Slot struct {
 	Token uuid.UUID
 	// Lease is how long a slot and a claim are held before they must be renewed.
 	Lease time.Duration
+	// Watch is the id of an alarm for the end of the lease, should the drain vanish; zero for none. Start
+	// and Retake record it, Exit and HandOver take it back before their last look.
+	Watch uuid.UUID
 }
+
+// WatchIn is how long from its start a slot's watch goes off: just after its lease has ended, and within
+// what arm.sql takes for the same time, so that others do not set an alarm for that end too.
+func (s Slot) WatchIn() time.Duration { return s.Lease + 50*time.Millisecond }
 
 // Taken is what a drain got by [Store.Start] or [Store.Retake], and by each [Store.Step].
 type Taken struct {
 	// Slot is true if the drain holds its slot. Without it nothing is claimed. Not
 	// set by Step.
 	Slot bool
+	// Watching is true if the slot's watch was recorded, and is to be set outside.
+	Watching bool
 	// MaxReaps is the queue's limit, set by Start only. 0 if the queue has no row.
 	MaxReaps int
 	// Claimed jobs, in the order in which to run them.
@@ -57,7 +66,7 @@ func (s *Store) Start(ctx context.Context, conn *pgx.Conn, slot Slot, alarm stri
 	}
 	version, granted := SchemaVersion, true
 	answer := s.call("answer bell", "answer_bell", func(rows pgx.Rows) error { return rows.Scan(&t.MaxReaps, &version, &granted) }, slot.Queue, alarm)
-	err := pipeline(ctx, conn, []call{answer}, []call{s.takeSlot(slot, &t)}, s.claim(slot, limit, true, &t), s.ticking(slot, &t))
+	err := pipeline(ctx, conn, append([][]call{{answer}}, s.take(slot, limit, &t)...)...)
 	switch {
 	case err != nil:
 	case version < SchemaVersion:
@@ -78,7 +87,7 @@ func (s *Store) Abandon(ctx context.Context, conn *pgx.Conn, slot Slot) error {
 // Retake takes a slot again and claims, after a last look that found a due job.
 func (s *Store) Retake(ctx context.Context, conn *pgx.Conn, slot Slot, limit int) (Taken, error) {
 	var t Taken
-	err := pipeline(ctx, conn, []call{s.takeSlot(slot, &t)}, s.claim(slot, limit, true, &t), s.ticking(slot, &t))
+	err := pipeline(ctx, conn, s.take(slot, limit, &t)...)
 	t.sort()
 	return t, err
 }
@@ -144,7 +153,8 @@ func (s *Store) Exit(ctx context.Context, conn *pgx.Conn, slot Slot, outcomes []
 	if len(outcomes) > 0 {
 		free = append([]call{s.call("finish", "by_index", nil), s.finish(outcomes, &held)}, free...)
 	}
-	err = pipeline(ctx, conn, free, []call{s.next(slot.Queue, &next)})
+	groups := append([][]call{free}, s.unwatch(slot)...)
+	err = pipeline(ctx, conn, append(groups, []call{s.next(slot.Queue, &next)})...)
 	return held, next, err
 }
 
@@ -155,8 +165,27 @@ func (s *Store) HandOver(ctx context.Context, conn *pgx.Conn, slot Slot, outcome
 	if len(outcomes) > 0 {
 		free = append([]call{s.call("finish", "by_index", nil), s.finish(outcomes, &held)}, free...)
 	}
-	err = pipeline(ctx, conn, free, []call{s.ringIfDue(slot.Queue, bell, &rang)})
+	groups := append([][]call{free}, s.unwatch(slot)...)
+	err = pipeline(ctx, conn, append(groups, []call{s.ringIfDue(slot.Queue, bell, &rang)})...)
 	return held, rang, err
+}
+
+// take is what Start and Retake have in common.
+func (s *Store) take(slot Slot, limit int, t *Taken) [][]call {
+	groups := [][]call{{s.takeSlot(slot, t)}, s.claim(slot, limit, true, t), s.ticking(slot, t)}
+	if slot.Watch != uuid.Nil {
+		groups = append(groups, []call{s.call("watch", "watch", func(pgx.Rows) error { t.Watching = true; return nil },
+			slot.Queue, slot.Token.String(), ms(slot.WatchIn()), slot.Watch.String(), ms(alarmGrace))})
+	}
+	return groups
+}
+
+// unwatch is the group that takes a slot's watch back, if it has one.
+func (s *Store) unwatch(slot Slot) [][]call {
+	if slot.Watch == uuid.Nil {
+		return nil
+	}
+	return [][]call{{s.call("unwatch", "unarm", nil, slot.Queue, slot.Watch.String())}}
 }
 
 func (s *Store) takeSlot(slot Slot, t *Taken) call {

@@ -179,3 +179,6 @@ func describe(wake queue.Wake) string {
 	d := fmt.Sprintf("wakes queue %q for alarm %q", wake.Queue, wake.Alarm)
 	return d[:min(len(d), 512)]
 }
+
+// Grain is [Config.Grain].
+func (a *Alarm) Grain() time.Duration { return a.config.Grain }
