@@ -36,6 +36,7 @@ var may = map[string][]string{
 	"internal/signature":              {},
 	"internal/env":                    {},
 	"internal/database":               {"internal/env", "queue"},
+	"internal/sleepy":                 {"internal/pgdev"},
 	"internal/serve":                  {},
 	"internal/pgdev":                  {},
 	"internal/dbtest":                 {"internal/pgdev"},

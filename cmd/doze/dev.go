@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,20 +22,23 @@ import (
 	"github.com/dozequeue/doze/internal/env"
 	"github.com/dozequeue/doze/internal/pgdev"
 	"github.com/dozequeue/doze/internal/serve"
+	"github.com/dozequeue/doze/internal/sleepy"
 	"github.com/dozequeue/doze/migrations"
 	"github.com/dozequeue/doze/queue"
 	"github.com/dozequeue/doze/sweeper"
 )
 
 type devCmd struct {
-	Addr        string        `default:"127.0.0.1:8080" help:"Address of the HTTP API. Only loopback addresses: it asks for no key."`
-	Data        string        `type:"path" placeholder:"DIR" help:"Folder for the database. Jobs in it survive. Default: a folder of this user's."`
-	DatabaseURL string        `placeholder:"URL" help:"Use this Postgres instead of one of its own."`
-	Schema      string        `default:"doze" help:"Schema of Doze's tables."`
-	Postgres    string        `placeholder:"DIR" env:"DOZE_POSTGRES" help:"Folder of Postgres' programs. Default: found, or fetched."`
-	Version     string        `placeholder:"N" help:"Major version of Postgres, such as 17. Default: what is found, or 18."`
-	Sweep       time.Duration `default:"1h" help:"Time between sweeps; 0 sweeps at the start only."`
-	Verbose     bool          `short:"v" help:"Log each drain and each sweep."`
+	Addr         string        `default:"127.0.0.1:8080" help:"Address of the HTTP API. Only loopback addresses: it asks for no key."`
+	Data         string        `type:"path" placeholder:"DIR" help:"Folder for the database. Jobs in it survive. Default: a folder of this user's."`
+	DatabaseURL  string        `placeholder:"URL" help:"Use this Postgres instead of one of its own."`
+	Schema       string        `default:"doze" help:"Schema of Doze's tables."`
+	Postgres     string        `placeholder:"DIR" env:"DOZE_POSTGRES" help:"Folder of Postgres' programs. Default: found, or fetched."`
+	Version      string        `placeholder:"N" help:"Major version of Postgres, such as 17. Default: what is found, or 18."`
+	Sweep        time.Duration `default:"1h" help:"Time between sweeps; 0 sweeps at the start only."`
+	SuspendAfter time.Duration `placeholder:"TIME" help:"Stop the Postgres after this long without use, and start it again when it is needed, as a database that scales to zero does. Default: never."`
+	SuspendRule  string        `default:"queries" enum:"queries,connections" help:"What counts as use: queries (as on Neon), or connections (as on Aurora at 0 ACU)."`
+	Verbose      bool          `short:"v" help:"Log each drain and each sweep."`
 }
 
 // devLease is how long jobs are held in dev: short, so that after a kill -9 the next start has
@@ -61,7 +65,7 @@ func (c *devCmd) Run(ctx context.Context, o *output) (err error) {
 	}
 	defer listener.Close()
 
-	url, stopPostgres, err := c.database(ctx, o, log)
+	url, status, stopPostgres, err := c.database(ctx, o, log)
 	if err != nil {
 		return err
 	}
@@ -73,7 +77,7 @@ func (c *devCmd) Run(ctx context.Context, o *output) (err error) {
 	}
 	defer pool.Close()
 
-	app, err := c.assemble(pool, o, log)
+	app, err := c.assemble(pool, status, o, log)
 	if err != nil {
 		return err
 	}
@@ -114,28 +118,36 @@ func loopback(addr string) error {
 	return nil
 }
 
-// database starts a Postgres in the data folder, unless one was given.
-func (c *devCmd) database(ctx context.Context, o *output, log *slog.Logger) (url string, stop func() error, err error) {
+// database starts a Postgres in the data folder, unless one was given. Status answers how it is.
+func (c *devCmd) database(ctx context.Context, o *output, log *slog.Logger) (url string, status http.Handler, stop func() error, err error) {
+	status = alwaysAwake(time.Now())
 	if c.DatabaseURL != "" {
-		return c.DatabaseURL, func() error { return nil }, nil
+		if c.SuspendAfter > 0 {
+			return "", nil, nil, errors.New("--suspend-after: only for a Postgres that doze dev runs itself; leave out --database-url")
+		}
+		return c.DatabaseURL, status, func() error { return nil }, nil
 	}
 	dir, err := postgresFolder(c.Data)
 	if err != nil {
-		return "", nil, err
+		return "", nil, nil, err
 	}
 	options := pgdev.Options{BinDir: c.Postgres, Version: c.Version, Logger: slog.New(slog.NewTextHandler(o.log, nil))}
 	if major, err := pgdev.DataMajor(dir); err != nil {
-		return "", nil, err
+		return "", nil, nil, err
 	} else if major > 0 && c.Version == "" {
 		options.Version = fmt.Sprint(major) // only that version can read it
 	}
 	binaries, err := pgdev.Find(ctx, options)
 	if err != nil {
-		return "", nil, err
+		return "", nil, nil, err
 	}
-	server, err := pgdev.Start(ctx, pgdev.Config{Binaries: binaries, DataDir: dir, Durable: true, Logger: log, LogFile: filepath.Join(c.Data, "postgres.log")})
+	cfg := pgdev.Config{Binaries: binaries, DataDir: dir, Durable: true, Logger: log, LogFile: filepath.Join(c.Data, "postgres.log")}
+	if c.SuspendAfter > 0 {
+		return c.suspending(ctx, cfg, options.Logger)
+	}
+	server, err := pgdev.Start(ctx, cfg)
 	if err != nil {
-		return "", nil, err
+		return "", nil, nil, err
 	}
 	stop = func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -143,9 +155,36 @@ func (c *devCmd) database(ctx context.Context, o *output, log *slog.Logger) (url
 		return server.Stop(ctx)
 	}
 	if url, err = server.CreateDatabase(ctx, "doze"); err != nil {
-		return "", nil, errors.Join(err, stop())
+		return "", nil, nil, errors.Join(err, stop())
 	}
-	return url, stop, nil
+	return url, status, stop, nil
+}
+
+// suspending puts a Postgres behind a proxy that stops it when it is idle.
+func (c *devCmd) suspending(ctx context.Context, cfg pgdev.Config, log *slog.Logger) (url string, status http.Handler, stop func() error, err error) {
+	first, err := pgdev.Start(ctx, cfg) // to make the database, and to fail now if it cannot start
+	if err != nil {
+		return "", nil, nil, err
+	}
+	_, err = first.CreateDatabase(ctx, "doze")
+	if err = errors.Join(err, first.Stop(ctx)); err != nil {
+		return "", nil, nil, err
+	}
+	proxy, err := sleepy.New(sleepy.Config{Server: cfg, Rule: sleepy.Rule(c.SuspendRule), Timeout: c.SuspendAfter, Logger: log})
+	if err != nil {
+		return "", nil, nil, err
+	}
+	return proxy.URL("doze"), proxy.StatusHandler(), proxy.Close, nil
+}
+
+// alwaysAwake is the status of a Postgres that is not suspended.
+func alwaysAwake(since time.Time) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(sleepy.Status{
+			State: sleepy.Awake, AwakeSeconds: time.Since(since).Seconds(), Wakes: 1, KeptAwakeBy: "doze dev runs without --suspend-after",
+		})
+	})
 }
 
 // prepare opens the pool and brings the tables up to date.
@@ -156,6 +195,9 @@ func (c *devCmd) prepare(ctx context.Context, url string) (*pgxpool.Pool, error)
 	}
 	if c.DatabaseURL == "" {
 		cfg.ExecMode = "cache_statement" // no pooler in between
+	}
+	if c.SuspendRule == string(sleepy.Connections) {
+		cfg.Connections = "close"
 	}
 	err := database.Once(ctx, cfg, func(conn *pgx.Conn) error {
 		_, err := migrations.Up(ctx, conn, c.Schema)
@@ -175,7 +217,7 @@ type app struct {
 	log     *slog.Logger
 }
 
-func (c *devCmd) assemble(pool *pgxpool.Pool, o *output, log *slog.Logger) (*app, error) {
+func (c *devCmd) assemble(pool *pgxpool.Pool, status http.Handler, o *output, log *slog.Logger) (*app, error) {
 	jobLog := slog.New(slog.NewTextHandler(o.log, nil))
 	drainer, err := handler.New(pool, demoMux(jobLog), handler.Config{
 		Schema: c.Schema, Lease: devLease, Logger: log,
@@ -195,7 +237,7 @@ func (c *devCmd) assemble(pool *pgxpool.Pool, o *output, log *slog.Logger) (*app
 	if err != nil {
 		return nil, err
 	}
-	routes, err := c.routes(jobs, drainer, drains, s, log)
+	routes, err := c.routes(jobs, drains, s, status, log)
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +253,7 @@ func (c *devCmd) assemble(pool *pgxpool.Pool, o *output, log *slog.Logger) (*app
 }
 
 // routes serves what the functions serve, on one address.
-func (c *devCmd) routes(jobs *enqueue.Client, drainer *handler.Drainer, drains *handler.InProcess, s *sweeper.Sweeper, log *slog.Logger) (http.Handler, error) {
+func (c *devCmd) routes(jobs *enqueue.Client, drains *handler.InProcess, s *sweeper.Sweeper, status http.Handler, log *slog.Logger) (http.Handler, error) {
 	open := enqueue.Open()
 	api, err := enqueue.Routes(jobs, enqueue.RoutesConfig{Auth: open, Logger: log})
 	if err != nil {
@@ -223,6 +265,7 @@ func (c *devCmd) routes(jobs *enqueue.Client, drainer *handler.Drainer, drains *
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", api)
+	mux.Handle("GET /v1/database", local(open, status))
 	mux.Handle("POST /sweep", local(open, sweep))
 	mux.Handle("POST /drain", local(open, fireOnly(drains)))
 	secret := os.Getenv("DOZE_GITHUB_SECRET")

@@ -34,6 +34,9 @@ func Pool(ctx context.Context, cfg env.Database) (*pgxpool.Pool, error) {
 	c.MaxConns = int32(cfg.MaxConns)
 	c.MinConns, c.MinIdleConns = 0, 0
 	c.MaxConnIdleTime = 30 * time.Second
+	if cfg.Connections == "close" {
+		c.MaxConnIdleTime, c.HealthCheckPeriod = time.Second, time.Second
+	}
 	// A function may have been frozen, or the database suspended, since the connection was last
 	// used, and pgx cannot tell a write that was lost from one that was not.
 	c.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return true }

@@ -63,10 +63,10 @@ func TestDevRunsInAFolderThatPostgresCannotEnter(t *testing.T) {
 	}
 }
 
-func startDev(t *testing.T, data string) *dev {
+func startDev(t *testing.T, data string, flags ...string) *dev {
 	t.Helper()
 	d := &dev{stderr: new(bytes.Buffer), exited: make(chan error, 1)}
-	d.cmd = exec.Command(build(t, "cmd/doze"), "dev", "--addr", "127.0.0.1:0", "--data", data)
+	d.cmd = exec.Command(build(t, "cmd/doze"), append([]string{"dev", "--addr", "127.0.0.1:0", "--data", data}, flags...)...)
 	d.cmd.Env = append(os.Environ(), "DOZE_GITHUB_SECRET="+githubSecret)
 	d.cmd.Stderr = d.stderr
 	out, err := d.cmd.StdoutPipe()
@@ -282,4 +282,53 @@ func TestCommandsFindTheDevThatRuns(t *testing.T) {
 	doze("sweep")
 	doze("drain")
 	doze("migrate", "--check")
+}
+
+// database is GET /v1/database, which does not wake it.
+func (d *dev) database(t *testing.T) (v struct {
+	State string `json:"state"`
+	Wakes int    `json:"wakes"`
+	By    string `json:"kept_awake_by"`
+}) {
+	t.Helper()
+	resp, err := http.Get(d.api + "/v1/database")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func TestTheDatabaseSleepsBetweenJobsAndWakesForThem(t *testing.T) {
+	for _, rule := range []string{"queries", "connections"} {
+		t.Run(rule, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			d := startDev(t, folder(t), "--suspend-after", "700ms", "--suspend-rule", rule)
+			sleeps := func(wakes int) {
+				t.Helper()
+				eventually(t, ctx, fmt.Sprint("it sleeps after wake ", wakes), func() (bool, string) {
+					v := d.database(t)
+					return v.State == "asleep" && v.Wakes >= wakes, fmt.Sprintf("%+v", v)
+				})
+				if v := d.database(t); v.Wakes != wakes || v.By != "" {
+					t.Errorf("%+v; want %d wakes", v, wakes)
+				}
+			}
+			sleeps(1) // what the start needed
+			d.post(t, "/v1/jobs", `{"kind":"echo"}`)
+			sleeps(2)
+			_, later := d.post(t, "/v1/jobs", `{"kind":"echo","delay":"4s"}`)
+			sleeps(3)
+			sleeps(4) // the alarm woke it when the job was due
+			if v := d.job(t, later["id"].(string)); v["state"] != "done" {
+				t.Errorf("after its alarm: %v", v)
+			}
+			sleeps(5) // the look above
+		})
+	}
 }
