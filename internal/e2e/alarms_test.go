@@ -1,0 +1,89 @@
+//go:build unix
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dozequeue/doze/internal/dbtest"
+	"github.com/dozequeue/doze/internal/lambdatest"
+	"github.com/dozequeue/doze/internal/schedulertest"
+)
+
+// Nothing sweeps here: only alarms bring what is due later. The service's minute takes a tenth of a second,
+// so the first alarms go off before their time by the database's clock, and are set again.
+func TestFunctionsOnLambdaRunWhatIsDueLaterByAlarms(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	url := dbtest.Database(t)
+	lambda, err := lambdatest.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	scheduler, err := schedulertest.New(schedulertest.Lambda(lambda.URL()), schedulertest.Options{Groups: []string{"alarms"}, Scale: 600})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log printed
+	t.Cleanup(func() {
+		_ = scheduler.Close()
+		_ = lambda.Close()
+		if t.Failed() {
+			t.Logf("the functions said:\n%s", tail(log.String()))
+		}
+	})
+	settings := []string{
+		"DOZE_DATABASE_URL=" + url, "DOZE_TRIGGER=lambda", "DOZE_TRIGGER_FUNCTION=Handler", "DOZE_ALARM=scheduler", "DOZE_ALARM_GROUP=alarms",
+		"DOZE_ALARM_TARGET=arn:aws:lambda:" + lambdatest.Region + ":" + lambdatest.Account + ":function:Handler",
+		"DOZE_ALARM_ROLE=arn:aws:iam::" + lambdatest.Account + ":role/alarms", "AWS_ENDPOINT_URL_SCHEDULER=" + scheduler.URL(),
+	}
+	migrate := exec.Command(build(t, "functions/migrate", lambdaTags))
+	migrate.Env = []string{"DOZE_DATABASE_URL=" + url, "DOZE_GRANT_ROLES=false"}
+	if out, err := migrate.CombinedOutput(); err != nil {
+		t.Fatalf("migrate: %v\n%s", err, out)
+	}
+	for _, f := range []lambdatest.Function{
+		{Name: "Enqueue", Bootstrap: build(t, "functions/enqueue", lambdaTags), Env: append(settings, "DOZE_AUTH_PLATFORM=true"), Timeout: 30 * time.Second, Log: &log},
+		{Name: "Handler", Bootstrap: build(t, "functions/handler", lambdaTags), Env: settings, Timeout: 30 * time.Second, AllowLoop: true, Log: &log},
+	} {
+		if err := lambda.Add(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	api, err := lambda.FunctionURL("Enqueue")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		body := fmt.Sprintf(`{"kind":"hello","payload":{},"delay":"%dms"}`, 500+700*i)
+		resp, err := http.Post(strings.TrimSuffix(api, "/")+"/v1/jobs", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusCreated {
+			t.Fatalf("enqueue: status %d", resp.StatusCode)
+		}
+	}
+	db := pool(t, url)
+	eventually(t, ctx, "all jobs have finished", func() (bool, string) {
+		n := live(t, ctx, db, "doze")
+		return n == 0, fmt.Sprint(n, " live")
+	})
+	if err := lambda.WaitIdle(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var early, armed int
+	err = db.QueryRow(ctx, "SELECT (SELECT count(*) FROM doze.history WHERE finished_at < run_at), (SELECT count(*) FROM doze.queues WHERE armed_at IS NOT NULL)").Scan(&early, &armed)
+	if err != nil || early != 0 || armed != 0 {
+		t.Errorf("%d jobs ran early, %d queues have an alarm and nothing to do; %v", early, armed, err)
+	}
+	t.Logf("drains %+v, alarms %+v", lambda.Counters("Handler").Invocations, scheduler.Counters())
+}
