@@ -37,6 +37,7 @@ var may = map[string][]string{
 	"internal/env":                    {},
 	"internal/database":               {"internal/env", "queue"},
 	"internal/sleepy":                 {"internal/pgdev"},
+	"internal/doctor":                 {"migrations", "queue"},
 	"internal/serve":                  {},
 	"internal/pgdev":                  {},
 	"internal/dbtest":                 {"internal/pgdev"},

@@ -22,6 +22,7 @@ type cli struct {
 	Jobs      jobsCmd      `cmd:"" help:"List, show, retry or cancel jobs."`
 	Queues    queuesCmd    `cmd:"" help:"List, pause, resume or set queues."`
 	Schedules schedulesCmd `cmd:"" help:"List, make, pause or delete schedules."`
+	Doctor    doctorCmd    `cmd:"" help:"Say what keeps the database awake, and what would keep Doze from working."`
 	Key       keyCmd       `cmd:"" help:"Make a key for the HTTP API."`
 	Version   versionCmd   `cmd:"" help:"Print the version."`
 }
