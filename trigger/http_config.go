@@ -42,7 +42,7 @@ type HTTPConfig struct {
 	// AnswerWait is how long Fire waits for an answer once the request is
 	// written. It is for errors to arrive in; a drain that works does not
 	// answer before it is done, so an enqueue that fires takes this much
-	// longer. Default 1 s.
+	// longer. Default 250 ms.
 	AnswerWait time.Duration
 
 	// Hold is how long a request stays open after Fire has returned, since
@@ -57,7 +57,7 @@ func (c HTTPConfig) withDefaults() HTTPConfig {
 		c.SendTimeout = 10 * time.Second
 	}
 	if c.AnswerWait == 0 {
-		c.AnswerWait = time.Second
+		c.AnswerWait = 250 * time.Millisecond
 	}
 	if c.Hold == 0 {
 		c.Hold = 5 * time.Minute

@@ -46,6 +46,9 @@ func run() error {
 	if env.OnLambda() {
 		lambda.Start(func(ctx context.Context, _ json.RawMessage) (sweeper.Swept, error) {
 			defer database.Rest(pool, cfg.Database)
+			if err := database.Ready(ctx, pool, cfg.Database); err != nil {
+				return sweeper.Swept{}, err
+			}
 			return s.Sweep(ctx)
 		})
 		return nil
@@ -62,7 +65,7 @@ func run() error {
 	routes := http.NewServeMux()
 	routes.Handle("/sweep", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer database.Rest(pool, cfg.Database)
-		sweep.ServeHTTP(w, r)
+		sweep.ServeHTTP(w, r) // it answers 503 while the database wakes, and the scheduler calls again
 	}))
 	routes.HandleFunc("GET /healthz", serve.Healthy)
 	return serve.HTTP(ctx, cfg.Listen(), routes, cfg.Logger())

@@ -67,19 +67,36 @@ func Once(ctx context.Context, cfg env.Database, fn func(*pgx.Conn) error) error
 		return err
 	}
 	defer pool.Close()
+	conn, err := acquire(ctx, pool, cfg)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	return fn(conn.Conn())
+}
+
+// Ready returns when the database can be reached. It keeps trying while that is asleep or starting.
+func Ready(ctx context.Context, pool *pgxpool.Pool, cfg env.Database) error {
+	conn, err := acquire(ctx, pool, cfg)
+	if err == nil {
+		conn.Release()
+	}
+	return err
+}
+
+func acquire(ctx context.Context, pool *pgxpool.Pool, cfg env.Database) (*pgxpool.Conn, error) {
 	giveUp := time.Now().Add(cfg.Reconnect)
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		conn, err := pool.Acquire(ctx)
 		if err == nil {
-			defer conn.Release()
-			return fn(conn.Conn())
+			return conn, nil
 		}
 		if queue.Classify(err) != queue.Unavailable || time.Now().After(giveUp) {
-			return fmt.Errorf("connect: %w", err)
+			return nil, fmt.Errorf("connect: %w", err)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("connect: %w", err)
+			return nil, fmt.Errorf("connect: %w", err)
 		case <-time.After(wait):
 		}
 	}
