@@ -315,6 +315,24 @@ func specs() []spec {
 				orders(true, "lb arm any lc chk",
 					"later answer chk")...), // why an exit sets the alarm again: the one it relied on was taken down
 		},
+		{
+			"watch", "A drain takes its watch back before its last look. The other way round, whoever enqueues in between relies on a watch that is about to go.",
+			reset(1) + held(1, slot(1)) + "\n  " + arm(minute, alarm(1)) + ";",
+			[]session{
+				{"drain", []step{{"free", free(slot(1))}, {"forget", sql("unarm", q, alarm(1))},
+					{"look", "INSERT INTO doze.seen SELECT next_ms >= 0 FROM (" + next() + ") n"}}},
+				{"enq", []step{{"ins", sql("insert_one", id(1), q, "'k'", "0", "7200000", "'0001-01-01Z'", "10", "'null'")}, {"arm", arm("7200000", alarm(2))}}},
+				{"check", []step{
+					{"chk", "SELECT q.armed_id IS NULL AND NOT EXISTS (SELECT FROM doze.seen WHERE due) AS broken FROM doze.queues q"},
+				}},
+			},
+			append(
+				orders(false,
+					"ins arm free forget look chk", "ins free arm forget look chk", "ins free forget arm look chk", "ins free forget look arm chk",
+					"free ins arm forget look chk", "free ins forget arm look chk", "free ins forget look arm chk",
+					"free forget ins arm look chk", "free forget ins look arm chk", "free forget look ins arm chk"),
+				orders(true, "free look ins arm forget chk", "look free ins arm forget chk")...),
+		},
 	}
 }
 
