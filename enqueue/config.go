@@ -46,8 +46,10 @@ type Config struct {
 	// Zero: 30 s, which is enough for a suspended database to wake up. It does
 	// not apply in a transaction of the caller's.
 	Timeout time.Duration
-	// Alarm wakes queues for jobs that are due later. Nil: none, and they wait for a drain or sweep
-	// that comes by when they are due.
+	// Alarm wakes queues for jobs that are due later. One that is a [queue.Clearer] is also set when a
+	// trigger is fired, and taken back by the drain: so a wake that is lost is made up for
+	// without a sweep, at the price of a call to the service for each wake. Nil: none, and
+	// such jobs wait for a drain or sweep that comes by.
 	Alarm queue.Alarm
 	// Logger gets a warning for each queue that could not be woken, and never a payload. Nil: silent.
 	Logger *slog.Logger

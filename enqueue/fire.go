@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/dozequeue/doze/queue"
 )
@@ -119,7 +120,7 @@ func (c *Client) fire(ctx context.Context, queues []string, reason queue.Reason)
 func (c *Client) fireOne(ctx context.Context, name string, reason queue.Reason) error {
 	firing, cancel := c.afterCommit(ctx)
 	defer cancel()
-	err := c.callTrigger(firing, queue.Wake{Version: 1, Queue: name, Reason: reason})
+	err := c.callTrigger(firing, queue.Wake{Version: 1, Queue: name, Reason: reason, Alarm: c.watch(firing, name)})
 	if err == nil {
 		c.count.fired.Add(1)
 		return nil
@@ -134,6 +135,23 @@ func (c *Client) fireOne(ctx context.Context, name string, reason queue.Reason) 
 		c.log.Warn("bell left set, enqueues do not ring until it has expired", "queue", name, "error", unringErr)
 	}
 	return fmt.Errorf("fire trigger for queue %q: %w", name, err)
+}
+
+// lost is how long after a wake was fired it counts as lost.
+const lost = 30 * time.Second
+
+// watch sets an alarm in case the wake is lost, if it can be taken back: the drain that the wake
+// brings does so, by the id in it. It returns the id, empty if none was set.
+func (c *Client) watch(ctx context.Context, name string) string {
+	alarm, ok := c.cfg.Alarm.(queue.Clearer)
+	if !ok {
+		return ""
+	}
+	id, err := c.store.SetAlarm(ctx, c.pool, alarm, name, lost)
+	if err != nil {
+		c.log.Warn("no alarm is set in case the wake is lost", "queue", name, "error", err)
+	}
+	return id
 }
 
 // callTrigger makes an error of a trigger's panic: the job is committed, and an Add that

@@ -88,10 +88,10 @@ func (d *Drainer) Drain(ctx context.Context, wake queue.Wake) (Drained, error) {
 	r := d.begin(ctx, wake)
 	started := time.Now()
 	err := r.run()
-	r.close(err)
 	if err == nil {
 		r.unwatch()
 	}
+	r.close(err)
 	level := d.cfg.Logger.InfoContext
 	if err != nil {
 		level = d.cfg.Logger.ErrorContext
@@ -243,16 +243,27 @@ func (r *drain) watch() {
 	r.watched = true
 }
 
-// unwatch takes the watch back from the service, after it was taken back in the database. It fails
-// harmlessly: the alarm then wakes a queue with nothing to do.
+// unwatch takes back from the service what was taken back in the database: the watch of this drain, and the
+// one that its enqueuer set in case the wake was lost. It fails harmlessly: the alarm then wakes a
+// queue with nothing to do.
 func (r *drain) unwatch() {
-	if !r.watched {
+	clearer, ok := r.d.cfg.Alarm.(queue.Clearer)
+	if !ok {
 		return
+	}
+	var ids []string
+	if r.watched {
+		ids = append(ids, r.slot.Watch.String())
+	}
+	if r.wake.Alarm != "" && r.wake.Reason != queue.ReasonAlarm {
+		ids = append(ids, r.wake.Alarm)
 	}
 	ctx, cancel := context.WithTimeout(r.db, alarmPatience)
 	defer cancel()
-	if err := r.d.cfg.Alarm.(queue.Clearer).Clear(ctx, r.slot.Queue, r.slot.Watch.String()); err != nil {
-		r.d.cfg.Logger.WarnContext(r.ctx, "watch not taken back; it goes off for nothing", "queue", r.slot.Queue, "error", err)
+	for _, id := range ids {
+		if err := clearer.Clear(ctx, r.slot.Queue, id); err != nil {
+			r.d.cfg.Logger.WarnContext(r.ctx, "watch not taken back; it goes off for nothing", "queue", r.slot.Queue, "error", err)
+		}
 	}
 }
 

@@ -136,6 +136,9 @@ func (r *drain) arm(in time.Duration) error {
 	if r.d.cfg.Alarm == nil {
 		return nil
 	}
+	if g, ok := r.d.cfg.Alarm.(queue.Grained); ok {
+		in = max(in, g.Grain())
+	}
 	var refused error
 	alarm := queue.AlarmFunc(func(ctx context.Context, wake queue.Wake, in time.Duration) error {
 		if refused = r.d.cfg.Alarm.Set(ctx, wake, in); refused != nil {

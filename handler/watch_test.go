@@ -24,7 +24,10 @@ func (a *alarmBook) Set(_ context.Context, wake queue.Wake, _ time.Duration) err
 	return nil
 }
 
-func (a *alarmBook) Clear(_ context.Context, _, id string) error {
+func (a *alarmBook) Clear(ctx context.Context, _, id string) error {
+	if err := ctx.Err(); err != nil { // as a service out of reach
+		return err
+	}
 	a.cleared <- id
 	return nil
 }

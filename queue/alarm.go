@@ -51,27 +51,27 @@ const (
 )
 
 // SetAlarm has alarm wake a queue after in, unless an alarm that goes off no later is set for
-// it. It reports whether it set one. An alarm that the service did not take is not
+// it. It returns the id of the one that it set, empty for none. An alarm that the service did not take is not
 // recorded, so the next drain or sweep tries again.
-func (s *Store) SetAlarm(ctx context.Context, db DB, alarm Alarm, queueName string, in time.Duration) (bool, error) {
+func (s *Store) SetAlarm(ctx context.Context, db DB, alarm Alarm, queueName string, in time.Duration) (id string, err error) {
 	in = max(in, alarmFloor)
 	if g, ok := alarm.(Grained); ok {
 		in = max(in, g.Grain()) // what is recorded is when it will go off
 	}
-	id := uuid.New()
-	if set, err := s.Arm(ctx, db, queueName, in, id, alarmGrace); err != nil || !set {
-		return false, err
+	fresh := uuid.New()
+	if set, err := s.Arm(ctx, db, queueName, in, fresh, alarmGrace); err != nil || !set {
+		return "", err
 	}
-	err := alarm.Set(ctx, Wake{Version: 1, Queue: queueName, Reason: ReasonAlarm, Alarm: id.String()}, in)
+	err = alarm.Set(ctx, Wake{Version: 1, Queue: queueName, Reason: ReasonAlarm, Alarm: fresh.String()}, in)
 	if err == nil {
-		return true, nil
+		return fresh.String(), nil
 	}
 	err = fmt.Errorf("set alarm for queue %q: %w", queueName, err)
-	return false, errors.Join(err, run(ctx, db, s.call("unarm", "unarm", nil, queueName, id.String())))
+	return "", errors.Join(err, run(ctx, db, s.call("unarm", "unarm", nil, queueName, fresh.String())))
 }
 
 // SetNextAlarm looks for the queue's next due time or end of a lease, and sets the alarm for it.
-func (s *Store) SetNextAlarm(ctx context.Context, db DB, alarm Alarm, queueName string) (bool, error) {
+func (s *Store) SetNextAlarm(ctx context.Context, db DB, alarm Alarm, queueName string) (set bool, err error) {
 	next, err := s.Next(ctx, db, queueName)
 	if err != nil {
 		return false, err
@@ -82,5 +82,6 @@ func (s *Store) SetNextAlarm(ctx context.Context, db DB, alarm Alarm, queueName 
 	if next.In < 0 {
 		return false, nil
 	}
-	return s.SetAlarm(ctx, db, alarm, queueName, next.In)
+	id, err := s.SetAlarm(ctx, db, alarm, queueName, next.In)
+	return id != "", err
 }

@@ -30,8 +30,9 @@ type Wake struct {
 	// Hop counts the drains that handed over to each other without a pause,
 	// so that a chain can be bounded. Zero for any other reason.
 	Hop int `json:"hop,omitempty"`
-	// Alarm is the id of the alarm that fired, if one did. The drain that
-	// starts clears the queue's alarm only if it is this one.
+	// Alarm is the id of the alarm that fired, or of the one that was set in case
+	// this wake is lost. The drain that starts takes the queue's alarm down only if
+	// it is this one.
 	Alarm string `json:"alarm,omitempty"`
 }
 
