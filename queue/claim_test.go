@@ -542,7 +542,7 @@ func TestClaim_IsAHotUpdate(t *testing.T) {
 	}
 	conn := w.conn()
 	slot, _ := w.start(conn, "q", 0)
-	look := func() (updates, hot int) { // as the server counts them for this session
+	look := func() (updates, hot int) { // as the server counts them
 		t.Helper()
 		w.must(conn.QueryRow(w.ctx, `SELECT n_tup_upd, n_tup_hot_upd FROM pg_catalog.pg_stat_xact_user_tables
 			WHERE schemaname = $1 AND relname = 'jobs'`, w.name).Scan(&updates, &hot))

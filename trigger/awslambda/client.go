@@ -1,36 +1,30 @@
 package awslambda
 
 import (
-	"context"
 	"errors"
-	"os"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/aws/retry"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
+
+	"github.com/dozequeue/doze/trigger/internal/awsenv"
 )
 
-// New gives a trigger for use inside Lambda. Credentials are read from
-// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN at each call.
-// Nothing is sent yet.
+// New gives a trigger for use inside Lambda. Credentials are read from AWS_ACCESS_KEY_ID,
+// AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN at each request. Nothing is sent yet.
 func New(config Config) (*Trigger, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	config.Region = first(config.Region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"))
-	if config.Region == "" {
+	if config.Region = awsenv.Region(config.Region); config.Region == "" {
 		return nil, errors.New("awslambda: Region: empty, want a region such as eu-central-1: set it or AWS_REGION")
 	}
-	// The SDK reads these two only through its config package.
-	config.Endpoint = first(config.Endpoint, os.Getenv("AWS_ENDPOINT_URL_LAMBDA"), os.Getenv("AWS_ENDPOINT_URL"))
-	options := lambda.Options{Credentials: aws.CredentialsProviderFunc(credentials)}
+	config.Endpoint = awsenv.Endpoint(config.Endpoint, "LAMBDA")
+	options := lambda.Options{Credentials: aws.CredentialsProviderFunc(awsenv.Credentials)}
 	return NewWithClient(lambda.New(options, ClientOptions(config)), config)
 }
 
-// ClientOptions sets region, endpoint, timeout and retries of a client to what
-// config says; an empty Region or Endpoint leaves what the client has.
+// ClientOptions sets region, endpoint, timeout and retries of a client to what config says; an empty
+// Region or Endpoint leaves what the client has.
 func ClientOptions(config Config) func(*lambda.Options) {
 	config = config.WithDefaults()
 	return func(o *lambda.Options) {
@@ -40,33 +34,7 @@ func ClientOptions(config Config) func(*lambda.Options) {
 		if config.Endpoint != "" {
 			o.BaseEndpoint = aws.String(config.Endpoint)
 		}
-		o.HTTPClient = awshttp.NewBuildableClient().WithTimeout(config.Timeout)
-		o.Retryer = retry.NewStandard(func(r *retry.StandardOptions) {
-			r.MaxAttempts = config.Attempts
-			r.MaxBackoff = 500 * time.Millisecond
-		})
+		o.HTTPClient = awsenv.HTTPClient(config.Timeout)
+		o.Retryer = awsenv.Retryer(config.Attempts)
 	}
-}
-
-// credentials are the ones that Lambda gives to a function's role.
-func credentials(context.Context) (aws.Credentials, error) {
-	c := aws.Credentials{
-		AccessKeyID:     os.Getenv("AWS_ACCESS_KEY_ID"),
-		SecretAccessKey: os.Getenv("AWS_SECRET_ACCESS_KEY"),
-		SessionToken:    os.Getenv("AWS_SESSION_TOKEN"),
-		Source:          "environment",
-	}
-	if c.AccessKeyID == "" || c.SecretAccessKey == "" {
-		return aws.Credentials{}, errors.New("AWS_ACCESS_KEY_ID or AWS_SECRET_ACCESS_KEY is empty: outside Lambda use awsdefault")
-	}
-	return c, nil
-}
-
-func first(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
 }
