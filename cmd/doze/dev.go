@@ -65,27 +65,33 @@ func (c *devCmd) Run(ctx context.Context, o *output) (err error) {
 	}
 	defer listener.Close()
 
-	url, status, stopPostgres, err := c.database(ctx, o, log)
+	db, err := c.database(ctx, o, log)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stopPostgres()) }()
+	defer func() { err = errors.Join(err, db.stop()) }()
 
-	pool, err := c.prepare(ctx, url)
+	pool, err := c.prepare(ctx, db.url)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
 
-	app, err := c.assemble(pool, status, o, log)
+	app, err := c.assemble(pool, db.status, o, log)
 	if err != nil {
 		return err
 	}
 	server := serve.Server(app.routes)
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(listener) }()
+	failed := make(chan error, 2)
+	go func() { failed <- fmt.Errorf("serve: %w", server.Serve(listener)) }()
+	if db.died != nil {
+		go func() {
+			<-db.died
+			failed <- fmt.Errorf("its Postgres ended by itself; start again, and see %s", filepath.Join(c.Data, "postgres.log"))
+		}()
+	}
 
-	s := state{API: "http://" + listener.Addr().String(), Postgres: url, PID: os.Getpid()}
+	s := state{API: "http://" + listener.Addr().String(), Postgres: db.url, PID: os.Getpid()}
 	if err := os.MkdirAll(c.Data, 0o755); err == nil {
 		if remove, err := s.write(c.Data); err == nil {
 			defer remove()
@@ -118,63 +124,62 @@ func loopback(addr string) error {
 	return nil
 }
 
-// database starts a Postgres in the data folder, unless one was given. Status answers how it is.
-func (c *devCmd) database(ctx context.Context, o *output, log *slog.Logger) (url string, status http.Handler, stop func() error, err error) {
-	status = alwaysAwake(time.Now())
+// devDatabase is the Postgres that dev works on.
+type devDatabase struct {
+	url    string
+	status http.Handler    // answers how it is, without waking it
+	died   <-chan struct{} // closed if it ends by itself; nil if that is not known
+	stop   func() error
+}
+
+// database starts a Postgres in the data folder, unless one was given.
+func (c *devCmd) database(ctx context.Context, o *output, log *slog.Logger) (*devDatabase, error) {
+	status := alwaysAwake(time.Now())
 	if c.DatabaseURL != "" {
 		if c.SuspendAfter > 0 {
-			return "", nil, nil, errors.New("--suspend-after: only for a Postgres that doze dev runs itself; leave out --database-url")
+			return nil, errors.New("--suspend-after: only for a Postgres that doze dev runs itself; leave out --database-url")
 		}
-		return c.DatabaseURL, status, func() error { return nil }, nil
+		return &devDatabase{url: c.DatabaseURL, status: status, stop: func() error { return nil }}, nil
 	}
 	dir, err := postgresFolder(c.Data)
 	if err != nil {
-		return "", nil, nil, err
+		return nil, err
 	}
 	options := pgdev.Options{BinDir: c.Postgres, Version: c.Version, Logger: slog.New(slog.NewTextHandler(o.log, nil))}
 	if major, err := pgdev.DataMajor(dir); err != nil {
-		return "", nil, nil, err
+		return nil, err
 	} else if major > 0 && c.Version == "" {
 		options.Version = fmt.Sprint(major) // only that version can read it
 	}
 	binaries, err := pgdev.Find(ctx, options)
 	if err != nil {
-		return "", nil, nil, err
+		return nil, err
 	}
 	cfg := pgdev.Config{Binaries: binaries, DataDir: dir, Durable: true, Logger: log, LogFile: filepath.Join(c.Data, "postgres.log")}
-	if c.SuspendAfter > 0 {
-		return c.suspending(ctx, cfg, options.Logger)
-	}
 	server, err := pgdev.Start(ctx, cfg)
 	if err != nil {
-		return "", nil, nil, err
+		return nil, err
 	}
-	stop = func() error {
+	stop := func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		return server.Stop(ctx)
 	}
-	if url, err = server.CreateDatabase(ctx, "doze"); err != nil {
-		return "", nil, nil, errors.Join(err, stop())
-	}
-	return url, status, stop, nil
-}
-
-// suspending puts a Postgres behind a proxy that stops it when it is idle.
-func (c *devCmd) suspending(ctx context.Context, cfg pgdev.Config, log *slog.Logger) (url string, status http.Handler, stop func() error, err error) {
-	first, err := pgdev.Start(ctx, cfg) // to make the database, and to fail now if it cannot start
+	url, err := server.CreateDatabase(ctx, "doze")
 	if err != nil {
-		return "", nil, nil, err
+		return nil, errors.Join(err, stop())
 	}
-	_, err = first.CreateDatabase(ctx, "doze")
-	if err = errors.Join(err, first.Stop(ctx)); err != nil {
-		return "", nil, nil, err
+	if c.SuspendAfter == 0 {
+		return &devDatabase{url: url, status: status, died: server.Done(), stop: stop}, nil
 	}
-	proxy, err := sleepy.New(sleepy.Config{Server: cfg, Rule: sleepy.Rule(c.SuspendRule), Timeout: c.SuspendAfter, Logger: log})
+	if err := stop(); err != nil { // it is the proxy's to start from now on
+		return nil, err
+	}
+	proxy, err := sleepy.New(sleepy.Config{Server: cfg, Rule: sleepy.Rule(c.SuspendRule), Timeout: c.SuspendAfter, Logger: options.Logger})
 	if err != nil {
-		return "", nil, nil, err
+		return nil, err
 	}
-	return proxy.URL("doze"), proxy.StatusHandler(), proxy.Close, nil
+	return &devDatabase{url: proxy.URL("doze"), status: proxy.StatusHandler(), stop: proxy.Close}, nil
 }
 
 // alwaysAwake is the status of a Postgres that is not suspended.
@@ -323,7 +328,7 @@ func (a *app) sweepUntil(ctx context.Context, period time.Duration, failed <-cha
 		case <-ctx.Done():
 			return nil
 		case err := <-failed:
-			return fmt.Errorf("serve: %w", err)
+			return err
 		case <-tick:
 		}
 	}

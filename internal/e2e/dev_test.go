@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -233,6 +234,40 @@ func TestDevFinishesTheJobsOfAStartThatWasKilled(t *testing.T) {
 	if conn, err := pgx.Connect(t.Context(), second.postgres); err == nil {
 		_ = conn.Close(t.Context())
 		t.Error("its Postgres runs after SIGTERM")
+	}
+}
+
+func TestDevEndsIfItsPostgresDies(t *testing.T) {
+	t.Parallel()
+	data := folder(t)
+	d := startDev(t, data)
+	_, a := d.post(t, "/v1/jobs", `{"kind":"echo","delay":"1h"}`)
+	pid, err := os.ReadFile(filepath.Join(data, "postgres", "postmaster.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(pid), "\n")
+	postmaster, err := strconv.Atoi(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(postmaster, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-d.exited:
+		if err == nil || !strings.Contains(d.stderr.String(), "ended by itself") {
+			t.Errorf("it ended with %v\n%s", err, d.stderr)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it goes on without a database")
+	}
+	again := startDev(t, data)
+	if v := again.job(t, a["id"].(string)); v["state"] != "queued" {
+		t.Errorf("after the crash: %v", v)
+	}
+	if err := again.stop(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
 	}
 }
 
