@@ -379,6 +379,33 @@ func TestClient_KeyAndUnique(t *testing.T) {
 	}
 }
 
+// Whoever gives an id may be repeating an enqueue, in a transaction or not, whose job has run by now.
+func TestClient_IDOfAFinishedJob(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first, err := b.client.Add(b.ctx, greet{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := b.finishAll("default"); n != 1 {
+		t.Fatalf("finished %d, want 1", n)
+	}
+	again, err := b.client.Add(b.ctx, greet{}, ID(first.ID))
+	if err != nil || !again.Duplicate || again.ID != first.ID {
+		t.Errorf("%+v, %v, want a duplicate", again, err)
+	}
+	err = b.client.InTx(b.ctx, func(tx *Tx) error {
+		again, err := tx.Add(b.ctx, greet{}, ID(first.ID))
+		if !again.Duplicate {
+			t.Errorf("%+v, want a duplicate", again)
+		}
+		return err
+	})
+	if err != nil || b.jobs() != 0 {
+		t.Errorf("%v, and %d jobs are to run again", err, b.jobs())
+	}
+}
+
 func TestClient_SerializableByDefault(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dbtest.Configure(func(c *pgxpool.Config) {
