@@ -186,29 +186,27 @@ func evaluate(c queue.Schedule, now time.Time) (jobs []time.Time, next time.Time
 	if c.CatchUp == queue.CatchUpAll {
 		limit = c.CatchUpLimit
 	}
-	passed := c.NextAt
-	// A schedule of every second that was asleep for a year is not to be walked: begin where the
-	// last ticks that count can lie, if that is later, and keep what comes after.
-	for steps := 0; !passed.IsZero() && !passed.After(now); steps++ {
-		jobs = append(jobs, passed)
-		if len(jobs) > limit {
-			jobs = jobs[1:]
-		}
-		passed = ticks.Next(passed)
-		if steps == 10_000 {
-			passed = later(passed, now.Add(-time.Duration(limit)*time.Minute), ticks)
-		}
-	}
+	jobs, next = last(limit, c.NextAt, now, ticks)
 	if c.CatchUp == queue.CatchUpSkip && len(jobs) > 0 && now.Sub(jobs[0]) > onTime {
 		jobs = nil
 	}
-	return jobs, passed, nil
+	return jobs, next, nil
 }
 
-// later is t, or the first tick after the other time if that is later.
-func later(t, other time.Time, ticks *Cron) time.Time {
-	if other.After(t) {
-		return ticks.Next(other)
+// last returns the last n ticks from the tick from up to now, and the first one after now. It looks back from
+// now, ever further: a schedule of every second that was asleep for a year is not to be walked.
+func last(n int, from, now time.Time, ticks *Cron) (jobs []time.Time, next time.Time) {
+	for back := time.Duration(n) * time.Second; ; back *= 2 {
+		begin := from
+		if t := now.Add(-back); t.After(from) {
+			begin = ticks.Next(t)
+		}
+		jobs = jobs[:0]
+		for next = begin; !next.IsZero() && !next.After(now); next = ticks.Next(next) {
+			jobs = append(jobs, next)
+		}
+		if len(jobs) >= n || begin.Equal(from) {
+			return jobs[max(len(jobs)-n, 0):], next
+		}
 	}
-	return t
 }

@@ -255,3 +255,41 @@ func TestPutNamesWhatIsWrong(t *testing.T) {
 		t.Errorf("%d schedules are stored, %v", n, err)
 	}
 }
+
+// However long nobody was awake and however often it ticks, what is caught up are the last ticks.
+func TestAYearAsleepIsCaughtUpByTheLastTicks(t *testing.T) {
+	for cron, every := range map[string]time.Duration{"* * * * * *": time.Second, "*/5 * * * *": 5 * time.Minute, "0 3 * * *": 24 * time.Hour} {
+		for _, asleep := range []time.Duration{time.Hour, 60 * 24 * time.Hour, 365 * 24 * time.Hour} {
+			for catchUp, most := range map[queue.CatchUp]int{queue.CatchUpLatest: 1, queue.CatchUpAll: 7} {
+				t.Run(fmt.Sprint(cron, asleep, catchUp), func(t *testing.T) {
+					w := newWorld(t)
+					w.must(w.all.Put(w.ctx, queue.Schedule{Name: "s", Kind: "k", Cron: cron, CatchUp: catchUp, CatchUpLimit: 7}))
+					var now time.Time
+					w.must(w.pool.QueryRow(w.ctx, "SELECT now()").Scan(&now))
+					from := now.Add(-asleep).UTC().Truncate(every)
+					if every == 24*time.Hour {
+						from = from.Add(3 * time.Hour)
+					}
+					w.exec("UPDATE doze.schedules SET next_at = $1::timestamptz", from)
+					w.tick()
+					rows, err := w.pool.Query(w.ctx, queue.Qualify("SELECT run_at FROM doze.jobs ORDER BY run_at DESC", w.schema))
+					w.must(err)
+					made, err := pgx.CollectRows(rows, pgx.RowTo[time.Time])
+					w.must(err)
+					want := most
+					if all := int(asleep/every) + 1; all < most {
+						want = all
+					}
+					if len(made) > want || len(made) < want-1 {
+						t.Fatalf("%d jobs, want %d", len(made), want)
+					}
+					for i, at := range made {
+						if old := now.Sub(at); old > time.Duration(i+1)*every+time.Minute {
+							t.Errorf("tick %d from the end is %v old", i, old)
+						}
+					}
+				})
+			}
+		}
+	}
+}
