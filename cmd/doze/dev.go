@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -291,14 +292,20 @@ func (c *devCmd) routes(jobs *enqueue.Client, drains *handler.InProcess, s *swee
 // fireOnly starts a drain in this process and answers at once.
 func fireOnly(drains *handler.InProcess) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body := make([]byte, 4096)
-		n, _ := r.Body.Read(body)
-		wake, err := handler.ParseWake(body[:n])
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 4096))
+		if err != nil {
+			http.Error(w, "want a wake of at most 4096 bytes", http.StatusBadRequest)
+			return
+		}
+		wake, err := handler.ParseWake(body)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		_ = drains.Fire(r.Context(), wake)
+		if err := drains.Fire(r.Context(), wake); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
 		w.WriteHeader(http.StatusAccepted)
 	})
 }
