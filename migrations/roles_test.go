@@ -145,7 +145,10 @@ func TestRoles_EachMayDoItsWorkAndNothingElse(t *testing.T) {
 			_, _, err := store.HandOver(ctx, c, slot, nil, time.Minute)
 			return err
 		}},
-		{"abandon", []string{drain}, func(c *pgx.Conn) error { return store.Abandon(ctx, c, slot) }},
+		{"abandon", []string{drain}, func(c *pgx.Conn) error { return store.Abandon(ctx, c, slot, uuid.New()) }},
+		{"give back", []string{drain, sweep}, func(c *pgx.Conn) error { return store.GiveBack(ctx, c, "q", []uuid.UUID{uuid.New()}) }},
+		{"slot free in", []string{enqueue, drain, sweep, read, admin}, func(c *pgx.Conn) error { return done(store.SlotFreeIn(ctx, c, "q")) }},
+		{"waiting", []string{enqueue, drain, sweep, read, admin}, func(c *pgx.Conn) error { return done(store.Waiting(ctx, c)) }},
 		{"extend", []string{drain}, func(c *pgx.Conn) error {
 			return done(store.Extend(ctx, c, []queue.Claimed{running}, time.Minute))
 		}},

@@ -76,6 +76,7 @@ chk 1 1 B/attempts-counted-on-failure $L -DPOISON=1 -DNW=1 -DMAXKILL=4 -DMAXA=3 
 chk 1 0 alarms/2jobs $T
 chk 1 0 alarms/lost-or-dead-enqueuer $T -DMAXFAULT=1 -DEARLY=1
 chk 1 0 alarms/early $T -DEARLY=1
+chk 1 0 alarms/alt-taken-down-by-id $T -DEARLY=1 -DALT_CLEAR_BY_ID
 chk 1 1 B/taken-down-by-clock $T -DEARLY=1 -DV_CLEAR_BY_CLOCK
 chk 1 1 B/never-taken-down $T -DEARLY=1 -DV_CLEAR_NEVER
 chk 1 1 B/due-and-next-in-two-statements $T -DEARLY=1 -DV_TWO_NOWS

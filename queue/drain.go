@@ -47,6 +47,8 @@ type Taken struct {
 	// Schedules of the queue that are due, and the database's time; set by Start and Retake.
 	Schedules []Schedule
 	Now       time.Time
+	// Tokens that the claims were made with, even if it is not known what they took: see [Store.GiveBack].
+	Tokens []uuid.UUID
 	// Held are the ids whose outcome was accepted, set by Step and Exit.
 	Held []uuid.UUID
 }
@@ -78,10 +80,28 @@ func (s *Store) Start(ctx context.Context, conn *pgx.Conn, slot Slot, alarm stri
 	return t, err
 }
 
-// Abandon gives up whatever slot holds this token: before a Start or Retake is made again
-// whose answer was lost.
-func (s *Store) Abandon(ctx context.Context, conn *pgx.Conn, slot Slot) error {
-	return pipeline(ctx, conn, []call{s.freeSlot(slot)})
+// Abandon gives up whatever slot holds this token, and gives back what the claims with these tokens
+// took: before a Start or Retake is made again whose answer was lost.
+func (s *Store) Abandon(ctx context.Context, conn *pgx.Conn, slot Slot, tokens ...uuid.UUID) error {
+	groups := [][]call{{s.freeSlot(slot)}}
+	if len(tokens) > 0 {
+		groups = append(groups, []call{s.giveBack(slot.Queue, tokens)})
+	}
+	return pipeline(ctx, conn, groups...)
+}
+
+// GiveBack gives back what claims with these tokens took, after a Step whose answer was lost: nobody
+// knows of it, so nobody would run it before its lease has ended.
+func (s *Store) GiveBack(ctx context.Context, db DB, queueName string, tokens []uuid.UUID) error {
+	return run(ctx, db, s.giveBack(queueName, tokens))
+}
+
+func (s *Store) giveBack(queueName string, tokens []uuid.UUID) call {
+	texts := make([]string, len(tokens))
+	for i, t := range tokens {
+		texts[i] = t.String()
+	}
+	return s.call("give back", "give_back", nil, queueName, texts)
 }
 
 // Retake takes a slot again and claims, after a last look that found a due job.
@@ -112,7 +132,7 @@ func (s *Store) Step(ctx context.Context, conn *pgx.Conn, slot Slot, outcomes []
 	}
 	err := pipeline(ctx, conn, group)
 	if err != nil {
-		return Taken{}, err
+		return Taken{Tokens: t.Tokens}, err
 	}
 	t.sort()
 	return t, nil
@@ -214,6 +234,7 @@ func (s *Store) ringIfDue(queueName string, bell time.Duration, rang *bool) call
 // claim is two claims of one transaction: with alone one job that must run alone, and else a batch.
 func (s *Store) claim(slot Slot, limit int, alone bool, t *Taken) []call {
 	token, lone := uuid.New(), uuid.New()
+	t.Tokens = append(t.Tokens, token, lone)
 	calls := []call{s.call("claim", "in_order", nil)}
 	if alone {
 		calls = append(calls, s.call("claim", "claim_alone", readClaimed(t, lone), slot.Queue, slot.Token.String(), lone.String(), ms(slot.Lease)))

@@ -194,3 +194,76 @@ func TestKeys_ManyEnqueuersOfFewKeys(t *testing.T) {
 		t.Errorf("%d live jobs do not hold their key", n)
 	}
 }
+
+// A repeat of an insert whose job has finished takes no key: nobody would ever give it back.
+func TestKeys_ARepeatAfterTheEndTakesNoKey(t *testing.T) {
+	t.Parallel()
+	for _, between := range []string{"key pruned", "key passed on", "job live without a key"} {
+		t.Run(between, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			conn := w.conn()
+			first := newJob(keyed("rebuild", 0))
+			var c queue.Claimed
+			switch between {
+			case "job live without a key":
+				plain := first
+				plain.Key = ""
+				w.insert(plain)
+			default:
+				w.queue("q")
+				w.insert(first)
+				slot, taken := w.start(conn, "q", 1)
+				c = taken.Claimed[0]
+				w.finish(outcome(c, queue.Done))
+				w.must(w.store.Abandon(w.ctx, conn, slot))
+			}
+			switch between {
+			case "key pruned":
+				w.exec(`UPDATE doze.keys SET expires_at = now() - interval '1 second'`)
+				if n, err := w.store.PruneKeys(w.ctx, w.pool, 10); err != nil || n != 1 {
+					t.Fatalf("pruned %d, %v", n, err)
+				}
+			case "key passed on":
+				w.exec(`UPDATE doze.keys SET job_id = $1::text::uuid`, newJob().ID.String())
+			}
+			in, err := w.store.Insert(w.ctx, w.pool, []queue.NewJob{first}, true)
+			w.must(err)
+			if !in[0].Duplicate || in[0].ID != first.ID {
+				t.Errorf("the repeat came to %+v, want a duplicate of itself", in[0])
+			}
+			if n := w.int(`SELECT count(*) FROM doze.keys WHERE expires_at = 'infinity'`); n != 0 {
+				t.Errorf("%d keys are held for ever", n)
+			}
+			if in := w.insert(newJob(keyed("rebuild", 0))); in[0].Duplicate {
+				t.Error("the key is still held")
+			}
+		})
+	}
+}
+
+// A retried job has its key again, even if the key's row was pruned: two live jobs never share one.
+func TestKeys_RetryTakesTheKeyBack(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]string{
+		"row there":     `UPDATE doze.keys SET expires_at = now() - interval '1 second'`,
+		"row pruned":    `DELETE FROM doze.keys`,
+		"another's":     `UPDATE doze.keys SET job_id = gen_random_uuid(), expires_at = now() - interval '1 second'`,
+		"another holds": `UPDATE doze.keys SET job_id = gen_random_uuid(), expires_at = 'infinity'`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			slot, job := w.claim(w.conn(), keyed("rebuild", 0))
+			w.finish(outcome(job, queue.Failed, func(o *queue.Outcome) { o.Failed = true }))
+			w.must(w.store.Abandon(w.ctx, w.conn(), slot))
+			w.exec(before)
+			_, err := w.store.Retry(w.ctx, w.pool, job.ID)
+			w.must(err)
+			second := w.insert(newJob(keyed("rebuild", 0)))[0]
+			if !second.Duplicate || (name != "another holds") != (second.ID == job.ID) {
+				t.Errorf("a second job came to %+v, want a duplicate", second)
+			}
+		})
+	}
+}

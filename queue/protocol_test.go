@@ -174,6 +174,123 @@ func TestStart_TakesDownOnlyTheAlarmThatBroughtIt(t *testing.T) {
 	}
 }
 
+// Nor does one stay whose time has passed: it was lost, or its wake is late, and this drain sees to what it was
+// for. Left there, it would keep a later one from being set.
+func TestStart_TakesDownAnAlarmThatIsOverdue(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.queue("q")
+	w.exec(`UPDATE doze.queues SET armed_id = gen_random_uuid(), armed_at = now() - interval '1 millisecond'`)
+	w.start(w.conn(), "q", 1)
+	if n := w.int(`SELECT count(*) FROM doze.queues WHERE armed_at IS NOT NULL`); n != 0 {
+		t.Error("an overdue alarm is still set")
+	}
+}
+
+// A clock that was set back leaves a bell that would silence rings for as long.
+func TestRing_TakesABellFarAheadForNone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.queue("q")
+	w.insert(newJob())
+	for _, c := range []struct {
+		ahead string
+		rings bool
+	}{{"10 seconds", false}, {"1 minute", false}, {"2 hours", true}} {
+		set := func() { w.exec(`UPDATE doze.queues SET bell_until = now() + $1::text::interval`, c.ahead) }
+		set()
+		rang, err := w.store.Ring(w.ctx, w.pool, "q", bell)
+		w.must(err)
+		conn := w.conn()
+		slot, _ := w.start(conn, "q", 0)
+		set()
+		more, err := w.store.Saturated(w.ctx, conn, slot, bell)
+		w.must(err)
+		w.must(w.store.Abandon(w.ctx, conn, slot))
+		if rang != c.rings || more != c.rings {
+			t.Errorf("a bell %s ahead: rang %v, and if saturated %v; want %v", c.ahead, rang, more, c.rings)
+		}
+	}
+}
+
+func TestNext_OfAFarTimeIsTenYears(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.queue("q")
+	for _, at := range []string{"9999-12-31", "infinity"} {
+		j := newJob()
+		w.insert(j)
+		w.exec(`UPDATE doze.jobs SET run_at = $1::text::timestamptz`, at)
+		next, err := w.store.Next(w.ctx, w.pool, "q")
+		w.must(err)
+		if years := next.In.Hours() / 24 / 365; next.Due || years < 9.9 || years > 10.1 {
+			t.Errorf("due at %s: next %+v, want some ten years", at, next)
+		}
+		w.exec(`DELETE FROM doze.jobs`)
+	}
+}
+
+// What a claim took whose answer was lost is given back, and nothing else is.
+func TestGiveBack_ReturnsWhatALostClaimTook(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	conn := w.conn()
+	w.queue("q")
+	w.insert(newJobs(5)...)
+	slot, first := w.start(conn, "q", 2)
+	second, err := w.store.Step(w.ctx, conn, slot, nil, 2, false, "")
+	w.must(err)
+	w.must(w.store.GiveBack(w.ctx, w.pool, "q", second.Tokens))
+	w.must(w.store.GiveBack(w.ctx, w.pool, "q", []uuid.UUID{uuid.New()}))
+	if got := w.text(`SELECT count(*) FILTER (WHERE token IS NOT NULL) || ' held, ' || sum(reaps) || ' reaped, ' || sum(attempts) || ' attempts' FROM doze.jobs`); got != "2 held, 0 reaped, 4 attempts" {
+		t.Errorf("after giving the second claim back: %s", got)
+	}
+	w.must(w.store.Abandon(w.ctx, conn, slot, first.Tokens...))
+	if got := w.text(`SELECT count(*) FILTER (WHERE token IS NOT NULL) || ' held, ' || (SELECT count(*) FROM doze.slots WHERE state <> 'free') || ' slots' FROM doze.jobs`); got != "0 held, 0 slots" {
+		t.Errorf("after abandoning: %s", got)
+	}
+}
+
+func TestSlotFreeIn_IsWhenTheFirstLeaseEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	in := func() time.Duration {
+		t.Helper()
+		d, err := w.store.SlotFreeIn(w.ctx, w.pool, "q")
+		w.must(err)
+		return d
+	}
+	if d := in(); d >= 0 {
+		t.Errorf("unknown queue: %v", d)
+	}
+	w.must(w.store.Configure(w.ctx, w.pool, "q", queue.Settings{Slots: 2}))
+	w.start(w.conn(), "q", 1)
+	if d := in(); d >= 0 {
+		t.Errorf("one of two held: %v", d)
+	}
+	w.exec(`UPDATE doze.slots SET state = 'open', token = gen_random_uuid(), locked_until = now() + interval '5 seconds' WHERE state = 'free'`)
+	if d := in(); d < 3*time.Second || d > 5*time.Second {
+		t.Errorf("both held: %v, want a little less than 5 s", d)
+	}
+}
+
+func TestWaiting_NamesQueuesWithJobsOrSchedules(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, name := range []string{"empty", "paused", "scheduled"} {
+		w.queue(name)
+	}
+	w.must(w.store.Pause(w.ctx, w.pool, "paused"))
+	w.insert(newJob(inQueue("paused")), newJob(inQueue("later"), after(time.Hour)), newJob(inQueue("due")))
+	w.must(w.store.PutSchedule(w.ctx, w.pool, queue.Schedule{Name: "s", Queue: "scheduled", Kind: "k", MaxAttempts: 1, Payload: []byte("1"),
+		Cron: "* * * * *", TimeZone: "UTC", CatchUp: queue.CatchUpLatest, CatchUpLimit: 1, NextAt: time.Now().Add(time.Hour)}))
+	got, err := w.store.Waiting(w.ctx, w.pool)
+	w.must(err)
+	if !same(got, []string{"due", "later", "scheduled"}) {
+		t.Errorf("waiting %v", got)
+	}
+}
+
 func TestArm_KeepsTheEarliestAlarm(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -173,3 +173,22 @@ func TestCancel_OfARunningJobIsSeenAtTheNextRenewal(t *testing.T) {
 		t.Error("the cancelled job was finished")
 	}
 }
+
+// A job that was run to an end is not what makes drains vanish, so a few crashes over a long life do not
+// add up. One that was only given back still is suspect.
+func TestFinish_ForgivesReapsOfAJobThatWasRun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	conn := w.conn()
+	_, job := w.claim(conn)
+	w.exec(`UPDATE doze.jobs SET reaps = 2`)
+	w.finish(outcome(job, queue.Queued, func(o *queue.Outcome) { o.Delay = -1 }))
+	if n := w.int(`SELECT reaps FROM doze.jobs`); n != 2 {
+		t.Errorf("given back: %d reaps, want 2", n)
+	}
+	w.exec(`UPDATE doze.jobs SET token = $1::text::uuid, locked_until = now() + interval '1 minute'`, job.Token.String())
+	w.finish(outcome(job, queue.Queued))
+	if n := w.int(`SELECT reaps FROM doze.jobs`); n != 0 {
+		t.Errorf("run: %d reaps, want 0", n)
+	}
+}

@@ -177,14 +177,32 @@ func (s *Store) Unring(ctx context.Context, db DB, queueName string) error {
 
 // Due returns the queues that have a due job and are not paused.
 func (s *Store) Due(ctx context.Context, db DB) ([]string, error) {
+	return s.names(ctx, db, s.call("due", "due", nil))
+}
+
+// Waiting returns the queues that have live jobs or a schedule and are not paused: those that may need an alarm.
+func (s *Store) Waiting(ctx context.Context, db DB) ([]string, error) {
+	return s.names(ctx, db, s.call("waiting", "waiting", nil))
+}
+
+func (s *Store) names(ctx context.Context, db DB, c call) ([]string, error) {
 	var queues []string
-	err := run(ctx, db, s.call("due", "due", func(rows pgx.Rows) error {
+	c.read = func(rows pgx.Rows) error {
 		var name string
 		err := rows.Scan(&name)
 		queues = append(queues, name)
 		return err
-	}))
+	}
+	err := run(ctx, db, c)
 	return queues, err
+}
+
+// SlotFreeIn returns when a slot of the queue is free at the latest, unless its holder renews its lease;
+// negative if one is free now or the queue is unknown.
+func (s *Store) SlotFreeIn(ctx context.Context, db DB, queueName string) (time.Duration, error) {
+	in := int64(-1)
+	err := run(ctx, db, s.call("slot free in", "slot_free_in", func(rows pgx.Rows) error { return rows.Scan(&in) }, queueName))
+	return time.Duration(in) * time.Millisecond, err
 }
 
 // Reap takes up to limit jobs back from drains whose lease has expired and returns their

@@ -202,7 +202,7 @@ CREATE OR REPLACE FUNCTION doze.prune_history(keep interval)
  SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
-    today   bigint := floor(extract(epoch FROM now()) / 86400);
+    today   bigint := floor(extract(epoch FROM clock_timestamp()) / 86400);
     last    bigint;
     filled  boolean;
     emptied integer := 0;
@@ -210,6 +210,8 @@ BEGIN
     PERFORM set_config('lock_timeout', '200ms', true);
     FOR back IN 1..7 LOOP
         last := today - back;
+        -- The oldest day's partition is tomorrow's: whoever is at its rows when the day turns has begun to use it.
+        CONTINUE WHEN back = 7 AND to_timestamp((today + 1) * 86400) < clock_timestamp() + interval '10 minutes';
         CONTINUE WHEN to_timestamp((last + 1) * 86400) > now() - keep;
         BEGIN
             EXECUTE format('SELECT EXISTS (SELECT FROM doze.history_%s)', last % 8) INTO filled;

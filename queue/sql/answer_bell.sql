@@ -1,11 +1,12 @@
 -- A drain's first step: answers the bell, and takes down the alarm that brought it ($2, by
--- id: an alarm that fires early must not be taken for a later one). It must be committed
+-- id: an alarm that fires early must not be taken for a later one) or one whose time has passed: this
+-- drain sees to what it was for, and sets the next one as it leaves. It must be committed
 -- before the drain takes its slot, or a job is lost (see docs/wake.md).
 -- Index: queues_pkey. Locks: the queue's row.
 UPDATE doze.queues
    SET bell_until = NULL,
-       armed_at = CASE WHEN armed_id = nullif($2::text, '')::uuid THEN NULL ELSE armed_at END,
-       armed_id = CASE WHEN armed_id = nullif($2::text, '')::uuid THEN NULL ELSE armed_id END
+       armed_at = CASE WHEN armed_id = nullif($2::text, '')::uuid OR armed_at <= now() THEN NULL ELSE armed_at END,
+       armed_id = CASE WHEN armed_id = nullif($2::text, '')::uuid OR armed_at <= now() THEN NULL ELSE armed_id END
  WHERE queue = $1::text
 RETURNING max_reaps::integer AS max_reaps, (SELECT max(version) FROM doze.migrations) AS version,
           has_table_privilege('doze.jobs', 'DELETE') AND has_table_privilege('doze.history', 'INSERT') AS granted

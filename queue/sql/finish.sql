@@ -1,5 +1,6 @@
 -- Ends attempts, each in its own way, for whoever still holds them by (id, attempts, token);
--- returns the ids that were. A job that goes on is queued again (delay_ms -1: where it was);
+-- returns the ids that were. A job that goes on is queued again (delay_ms -1: where it was; else it
+-- was run to an end, so it is not what made drains vanish and may have company again);
 -- the others leave the table, for history where it is kept, and start their key's hold.
 -- Index: jobs_pkey, keys_pkey. Locks: the jobs' rows, in the order given (sorted by id), then
 -- their keys' rows in key order, as insert.sql does.
@@ -12,6 +13,7 @@ WITH outcome AS MATERIALIZED (
        SET token = NULL, locked_until = '-infinity',
            run_at = CASE WHEN o.delay_ms < 0 THEN j.run_at ELSE now() + o.delay_ms * interval '1 millisecond' END,
            failures = j.failures + o.failed,
+           reaps = CASE WHEN o.delay_ms < 0 THEN j.reaps ELSE 0 END,
            last_error = coalesce(nullif(o.error, ''), j.last_error)
       FROM outcome o
      WHERE o.state = 'queued' AND j.id = o.id AND j.attempts = o.attempts AND j.token = o.token

@@ -1,9 +1,11 @@
 -- The last look: is a job or a schedule's tick due, and if not, how many milliseconds until the next
--- due time, tick or lease end. One statement, hence one now(): in two, a job that becomes due between them is
+-- due time, tick or lease end (ten years at most, which every alarm and duration can hold). One statement, hence one now(): in two, a job that becomes due between them is
 -- seen by neither. A plain read in a fresh snapshot: a row that somebody locks still counts.
 -- Index: jobs_ready, three probes a priority; schedules_next. Locks: none.
 SELECT coalesce(bool_or(lane.due), false) AS due,
-       coalesce(ceil(extract(epoch FROM min(least(lane.run_at, lane.locked_until)) - now()) * 1000)::bigint, -1) AS next_ms
+       CASE WHEN min(least(lane.run_at, lane.locked_until)) IS NULL THEN -1
+            ELSE ceil(extract(epoch FROM least(min(least(lane.run_at, lane.locked_until)), now() + interval '10 years') - now()) * 1000)::bigint
+       END AS next_ms
   FROM (SELECT s.next_at <= now() AS due, s.next_at AS run_at, NULL::timestamptz AS locked_until
           FROM (SELECT next_at FROM doze.schedules
                  WHERE queue = $1::text AND paused_at IS NULL AND next_at IS NOT NULL ORDER BY next_at LIMIT 1) s

@@ -1,5 +1,6 @@
 -- Queues a failed or cancelled job again, from no failures and no reaps, or makes a waiting one due now.
--- Attempts go on counting: they are the fence. Its key is its own again if nobody took it.
+-- Attempts go on counting: they are the fence. Its key is its own again unless another
+-- job has it, for no longer than it lives if the key's row was pruned meanwhile.
 -- Index: jobs_pkey, history's primary keys, keys_pkey. Locks: the job's row.
 WITH back AS (
     DELETE FROM doze.history WHERE id = $1::text::uuid AND state IN ('failed', 'cancelled') RETURNING *
@@ -11,8 +12,11 @@ WITH back AS (
 ), hurried AS (
     UPDATE doze.jobs SET run_at = least(run_at, now()) WHERE id = $1::text::uuid AND token IS NULL RETURNING *
 ), retaken AS (
-    UPDATE doze.keys k SET expires_at = 'infinity'
-      FROM queued g WHERE g.key IS NOT NULL AND k.kind = g.kind AND k.key = g.key AND k.job_id = g.id
+    INSERT INTO doze.keys (kind, key, job_id, hold) SELECT kind, key, id, interval '0' FROM queued WHERE key IS NOT NULL
+    ON CONFLICT (kind, key) DO UPDATE
+       SET job_id = excluded.job_id, expires_at = 'infinity',
+           hold = CASE WHEN keys.job_id = excluded.job_id THEN keys.hold ELSE excluded.hold END
+     WHERE keys.job_id = excluded.job_id OR keys.expires_at <= now()
 ), found AS (
     SELECT * FROM queued UNION ALL SELECT * FROM hurried
 )

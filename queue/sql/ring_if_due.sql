@@ -2,7 +2,7 @@
 -- it can run, after its slot was marked busy and that was committed.
 -- Index: queues_pkey, slots_pkey, jobs_ready. Locks: the queue's row, only if it may ring.
 UPDATE doze.queues q SET bell_until = clock_timestamp() + $2::bigint * interval '1 millisecond'
- WHERE q.queue = $1::text AND q.paused_at IS NULL AND (q.bell_until IS NULL OR q.bell_until < now())
+ WHERE q.queue = $1::text AND q.paused_at IS NULL AND (q.bell_until IS NULL OR q.bell_until < now() OR q.bell_until > clock_timestamp() + ($2::bigint + 60000) * interval '1 millisecond')
    AND NOT EXISTS (SELECT FROM doze.slots s WHERE s.queue = $1::text AND s.state = 'open' AND s.locked_until > now())
    AND EXISTS (SELECT FROM doze.slots s WHERE s.queue = $1::text AND s.slot <= q.slots AND (s.state = 'free' OR s.locked_until <= now()))
    AND EXISTS (SELECT FROM generate_series(-10, 10) AS lane(priority)
