@@ -189,29 +189,28 @@ func (s *Sweeper) arm(ctx context.Context, swept *Swept) error {
 	if s.cfg.Alarm == nil {
 		return nil
 	}
-	all, err := s.store.Queues(ctx, s.db)
+	waiting, err := s.store.Waiting(ctx, s.db)
 	if err != nil {
 		return err
 	}
-	for _, q := range all {
-		if q.Paused || q.Queued+q.Running == 0 || slices.Contains(swept.Fired, q.Queue) { // whose drain sets it as it leaves
+	for _, name := range waiting {
+		if slices.Contains(swept.Fired, name) { // its drain sets it as it leaves
 			continue
 		}
-		if q.Slots == 0 { // without a row it has no place for an alarm
-			if err := s.store.Configure(ctx, s.db, q.Queue, queue.Settings{}); err != nil {
-				return err
-			}
+		// Without a row it has no place for an alarm.
+		err := s.store.EnsureQueue(ctx, s.db, name)
+		set := false
+		if err == nil {
+			set, err = s.store.SetNextAlarm(ctx, s.db, s.cfg.Alarm, name)
 		}
-		set, err := s.store.SetNextAlarm(ctx, s.db, s.cfg.Alarm, q.Queue)
 		if err != nil {
-			s.cfg.Logger.WarnContext(ctx, "alarm not set; the next sweep tries again", "queue", q.Queue, "error", err)
+			s.cfg.Logger.WarnContext(ctx, "alarm not set; the next sweep tries again", "queue", name, "error", err)
 		}
-		if !set {
-			continue
+		if set {
+			swept.Armed = append(swept.Armed, name)
 		}
-		swept.Armed = append(swept.Armed, q.Queue)
 	}
-	return nil
+	return ctx.Err()
 }
 
 func (s *Sweeper) prune(ctx context.Context, swept *Swept) (err error) {

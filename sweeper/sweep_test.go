@@ -276,6 +276,31 @@ func TestSweep_SetsMissingAlarms(t *testing.T) {
 	}
 }
 
+// As whoever may sweep and no more, and with nothing in the queue but a schedule: its alarm is kept by a
+// process that is gone, say.
+func TestSweep_SetsAlarmsWithItsOwnRights(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	conn, err := w.pool.Acquire(w.ctx)
+	w.must(err)
+	w.must(migrations.Grant(w.ctx, conn.Conn(), w.name))
+	conn.Release()
+	w.add("without-a-row", 1, time.Hour)
+	w.must(w.store.EnsureQueue(w.ctx, w.pool, "scheduled"))
+	w.must(w.store.PutSchedule(w.ctx, w.pool, queue.Schedule{Name: "s", Queue: "scheduled", Kind: "k", MaxAttempts: 1, Payload: []byte("1"),
+		Cron: "* * * * *", TimeZone: "UTC", CatchUp: queue.CatchUpLatest, CatchUpLimit: 1, NextAt: time.Now().Add(time.Hour)}))
+	s, err := sweeper.New(dbtest.Pool(t, dbtest.Configure(func(c *pgxpool.Config) {
+		c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, "SET ROLE "+w.name+"_sweep")
+			return err
+		}
+	})), sweeper.Config{Schema: w.name, Alarm: w})
+	w.must(err)
+	if swept := w.sweep(s); !same(swept.Armed, "scheduled", "without-a-row") {
+		t.Errorf("swept %+v", swept)
+	}
+}
+
 func TestSweep_ForgetsWhatIsOld(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
