@@ -25,8 +25,13 @@ const (
 	linger = 20 * time.Millisecond
 	// streak is how many full claims in a row say that there is work for one more drain.
 	streak = 8
-	// quiet is how many claims in a row leave jobs that must run alone waiting.
-	quiet = 200
+	// ahead is how long what one claim takes should keep the crew busy. More would only wait in memory,
+	// and count as reaped if this process is killed.
+	ahead = 500 * time.Millisecond
+	// firstDry is how long a drain first waits to run dry, and it works for as many times that as seldom
+	// before it waits: see drain.holding.
+	firstDry = 100 * time.Millisecond
+	seldom   = 8
 )
 
 // drain is one run of [Drainer.Drain]. All of its fields belong to one goroutine, which
@@ -52,7 +57,11 @@ type drain struct {
 	watched              bool // the watch is set in the alarm service
 	limit                int  // of the next claim
 	full                 int  // full claims in a row
-	lively               bool // jobs came while it left: see linger
+	wasLone              bool // the last claim took one that must run alone
+	dryAt                time.Time
+	dryFor               time.Duration // see holding
+	pace                 time.Duration // of an attempt, on average
+	lively               bool          // jobs came while it left: see linger
 	lastClaim, lastRing  time.Time
 	state                queue.SlotState
 	crew                 *crew
@@ -112,6 +121,8 @@ func (d *Drainer) begin(ctx context.Context, wake queue.Wake) *drain {
 		state:      queue.Open,
 		unfinished: make(map[uuid.UUID]*attempt),
 		ends:       make(map[uuid.UUID]end),
+		dryAt:      now.Add(seldom * firstDry),
+		dryFor:     firstDry,
 		report:     Drained{Queue: wake.Queue, NextMS: -1},
 	}
 	r.crew = &crew{
@@ -163,8 +174,11 @@ func (r *drain) run() error {
 	}
 	// Whatever the drain's goroutine waits for just then, a caller that stops the drain stops its handlers.
 	defer context.AfterFunc(r.ctx, func() { r.crew.end(ErrTimeUp) })()
-	if err := r.start(); err != nil || r.report.NoSlot {
+	if err := r.start(); err != nil {
 		return err
+	}
+	if r.report.NoSlot {
+		return r.noSlot()
 	}
 	for locked := 0; ; {
 		if err := r.work(); err != nil {
@@ -177,6 +191,9 @@ func (r *drain) run() error {
 		// Something is due, and no slot is held now.
 		if locked == 3 {
 			r.report.More = true
+			if r.d.cfg.Alarm == nil {
+				return r.handOver()
+			}
 			return r.arm(10 * time.Second)
 		}
 		if locked > 0 {
@@ -199,17 +216,19 @@ func (r *drain) run() error {
 
 func (r *drain) start() error {
 	watching := false
+	var tokens []uuid.UUID
 	// Nothing is in hand yet, so a caller that stops need not wait for a database that is asleep.
 	err := r.d.again(r.ctx, func(_ context.Context, conn *pgx.Conn, repeat bool) error {
 		ctx, cancel := context.WithTimeout(r.db, patience)
 		defer cancel()
 		if repeat {
-			if err := r.d.store.Abandon(ctx, conn, r.slot); err != nil {
+			if err := r.d.store.Abandon(ctx, conn, r.slot, tokens...); err != nil {
 				return err
 			}
 		}
 		r.asked = time.Now()
 		t, err := r.d.store.Start(ctx, conn, r.slot, r.wake.Alarm, r.limit)
+		tokens = append(tokens, t.Tokens...)
 		if err != nil {
 			r.undo(ctx, conn, t.Claimed)
 			return err
@@ -286,14 +305,16 @@ func (r *drain) retake() (bool, error) {
 	r.slot.Token = uuid.New()
 	r.relet()
 	held, watching := false, false
+	var tokens []uuid.UUID
 	err := r.d.again(r.db, func(ctx context.Context, conn *pgx.Conn, repeat bool) error {
 		if repeat {
-			if err := r.d.store.Abandon(ctx, conn, r.slot); err != nil {
+			if err := r.d.store.Abandon(ctx, conn, r.slot, tokens...); err != nil {
 				return err
 			}
 		}
 		r.asked = time.Now()
 		t, err := r.d.store.Retake(ctx, conn, r.slot, r.limit)
+		tokens = append(tokens, t.Tokens...)
 		if err != nil {
 			return err
 		}
@@ -342,15 +363,20 @@ func (r *drain) took(t *queue.Taken, limit int) {
 		r.full++
 		switch since := now.Sub(r.lastClaim); {
 		case since < 100*time.Millisecond:
-			r.limit = min(4*limit, r.d.cfg.BatchSize)
+			r.limit = 4 * limit
 		case since > time.Second:
 			r.limit = max(limit/2, min(r.d.cfg.Concurrency, r.d.cfg.BatchSize))
 		}
+		r.limit = r.bounded(r.limit, t.Claimed)
 	} else {
 		r.full = 0
+		if r.wasLone { // which had its turn; look at the others that must run alone before leaving
+			r.full = 1
+		}
 	}
 	r.lastClaim = now
 	r.alone = t.Alone()
+	r.wasLone = r.alone
 	if len(r.unfinished) == 0 { // every lease in hand was set by this claim
 		r.leased()
 	}
@@ -374,6 +400,23 @@ func (r *drain) took(t *queue.Taken, limit int) {
 		attempts = append(attempts, a)
 	}
 	r.crew.add(attempts)
+}
+
+// bounded is a limit for the next claim that keeps what it takes within [Config.BatchSize], within
+// [Config.BatchBytes] if its payloads are like those of the last one, and within what the crew can run soon.
+func (r *drain) bounded(limit int, last []queue.Claimed) int {
+	limit = min(limit, r.d.cfg.BatchSize)
+	if r.pace > 0 {
+		limit = min(limit, max(r.d.cfg.Concurrency, int(time.Duration(r.d.cfg.Concurrency)*ahead/r.pace)))
+	}
+	size := 0
+	for i := range last {
+		size += len(last[i].Payload)
+	}
+	if size > 0 {
+		limit = min(limit, max(1, r.d.cfg.BatchBytes*len(last)/size))
+	}
+	return limit
 }
 
 // leased notes that the oldest lease in hand was set by the call just made. Were it not renewed,
@@ -410,6 +453,9 @@ func (r *drain) back(a *attempt) {
 		gone.completed.Store(a.completed.Load())
 		a = gone
 		r.giveBack() // its place in the crew stays taken
+	}
+	if !a.began.IsZero() {
+		r.pace += (time.Since(a.began) - r.pace) / 8
 	}
 	if !r.cutAt.IsZero() && !a.began.IsZero() {
 		took := time.Since(a.began)

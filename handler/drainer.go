@@ -32,6 +32,9 @@ type Config struct {
 	// memory, twice over. A drain begins with as many as run at once, and takes
 	// more only while they end quickly. Default 1000.
 	BatchSize int
+	// BatchBytes is about how many bytes of payloads are claimed at once: a claim is sized by
+	// those of the one before it. Default 16 MiB.
+	BatchBytes int
 	// Lease is how long jobs are held before they must be renewed; they are renewed at a third
 	// of it. Default: until the context's deadline plus Slack, without renewing, or a
 	// minute where there is no deadline.
@@ -83,7 +86,9 @@ func (c Config) WithDefaults() Config {
 	if c.BatchSize == 0 {
 		c.BatchSize = 1000
 	}
-	c.BatchSize = max(c.BatchSize, 1)
+	if c.BatchBytes == 0 {
+		c.BatchBytes = 16 << 20
+	}
 	for field, value := range map[*time.Duration]time.Duration{
 		&c.Slack: 10 * time.Second, &c.Grace: 5 * time.Second, &c.Bell: 15 * time.Second, &c.Reconnect: time.Minute,
 	} {
@@ -110,6 +115,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("handler: Concurrency %d: want 1 to 10000, or 0 for 10", c.Concurrency)
 	case c.BatchSize < 0 || c.BatchSize > 10_000:
 		return fmt.Errorf("handler: BatchSize %d: want 1 to 10000, or 0 for 1000", c.BatchSize)
+	case c.BatchBytes < 0:
+		return fmt.Errorf("handler: BatchBytes %d: want 1 or more, or 0 for 16 MiB", c.BatchBytes)
 	case c.MaxHops < 0:
 		return fmt.Errorf("handler: MaxHops %d: want 1 or more, or 0 for 1000", c.MaxHops)
 	case c.Lease != 0 && c.Lease < time.Second:

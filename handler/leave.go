@@ -156,6 +156,33 @@ func (r *drain) arm(in time.Duration) error {
 	return nil
 }
 
+// noSlot leaves alarms in order where every slot is held. Their holders see to what is due, unless they have
+// died: then the next to come is this queue's alarm, and the start has just taken that down.
+func (r *drain) noSlot() error {
+	if r.d.cfg.Alarm == nil {
+		return nil
+	}
+	var next queue.Next
+	var free time.Duration
+	err := r.d.again(r.db, func(ctx context.Context, conn *pgx.Conn, _ bool) (err error) {
+		if next, err = r.d.store.Next(ctx, queue.Unnamed(conn), r.slot.Queue); err == nil && next.Due {
+			free, err = r.d.store.SlotFreeIn(ctx, queue.Unnamed(conn), r.slot.Queue)
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case next.Due:
+		r.report.More = true
+		return r.arm(max(free, 0))
+	case next.In >= 0:
+		r.report.NextMS = next.In.Milliseconds()
+		return r.arm(next.In)
+	}
+	return nil
+}
+
 // armNext sets the alarm for what is due later, after an exit without the last look.
 func (r *drain) armNext() error {
 	if r.d.cfg.Alarm == nil {

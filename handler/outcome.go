@@ -27,9 +27,12 @@ type snoozed struct{ delay time.Duration }
 
 func (e *snoozed) Error() string { return fmt.Sprintf("snoozed for %v", e.delay) }
 
-// Snooze makes a handler's job run again after d, without counting a failure. A
-// negative d counts as zero.
-func Snooze(d time.Duration) error { return &snoozed{max(d, 0)} }
+// leastSnooze keeps a job that snoozes for no time from turning its drain into a loop.
+const leastSnooze = time.Second
+
+// Snooze makes a handler's job run again after d, without counting a failure. D is a second at
+// least.
+func Snooze(d time.Duration) error { return &snoozed{max(d, leastSnooze)} }
 
 type discarded struct{ err error }
 

@@ -18,10 +18,29 @@ func (r *drain) mayClaim() bool {
 }
 
 // mayRefill reports whether to claim while jobs are in hand.
-func (r *drain) mayRefill() bool {
-	// Now and then run dry, for a job that must run alone; but not for longer than a moment.
-	dry := r.full > 0 && r.full%quiet == 0 && time.Since(r.lastClaim) < time.Second
-	return !r.alone && !dry && r.mayClaim()
+func (r *drain) mayRefill() bool { return !r.alone && !r.holding() && r.mayClaim() }
+
+// holding reports whether to let the jobs in hand run out, for one that must run alone. A backlog would
+// keep it waiting for ever, and long jobs keep others from running: so a drain waits from time to time, for
+// an eighth of its time at most, and the next time for twice as long if that was not enough.
+func (r *drain) holding() bool {
+	now := time.Now()
+	if !now.Before(r.dryAt.Add(r.drying())) {
+		r.dryFor *= 2
+		r.dryAt = now.Add(seldom * r.drying())
+	}
+	return !now.Before(r.dryAt)
+}
+
+// drying is how long to wait for the jobs in hand to run out.
+func (r *drain) drying() time.Duration { return max(r.dryFor, 2*r.pace) }
+
+// refill claims for what runs out.
+func (r *drain) refill() error {
+	if r.full == 0 || len(r.unfinished) > r.d.cfg.Concurrency || !r.mayRefill() {
+		return nil
+	}
+	return r.step(r.limit)
 }
 
 // idle is how many jobs to claim for capacity that has nothing to do.
@@ -83,10 +102,7 @@ func (r *drain) wait() error {
 			}
 		}
 		stopTimer(timer)
-		if r.full > 0 && len(r.unfinished) <= r.d.cfg.Concurrency && r.mayRefill() {
-			return r.step(r.limit) // refill before it runs dry
-		}
-		return nil
+		return r.refill() // before it runs dry
 	case <-r.stopped():
 		stopTimer(timer)
 		return r.cutOff()
@@ -115,8 +131,11 @@ func (r *drain) nextTimer() (*time.Timer, func() error) {
 	if len(r.finished) > 0 {
 		sooner(r.firstFinished.Add(flush), r.record)
 	}
-	if r.state == queue.Open && r.mayClaim() {
+	if r.state == queue.Open && !r.cut { // also near the deadline, when it claims no more: enqueues would rely on it
 		sooner(r.lastClaim.Add(settle), r.saturated)
+	}
+	if r.full > 0 && len(r.unfinished) <= r.d.cfg.Concurrency && !r.alone && r.mayClaim() && r.holding() {
+		sooner(r.dryAt.Add(r.drying()), r.refill)
 	}
 	if r.renewEvery > 0 && !r.unrenewed {
 		sooner(r.renewed.Add(r.renewEvery), r.renew)
@@ -159,14 +178,26 @@ func (r *drain) step(limit int) error {
 	if limit > 0 && r.state == queue.Busy {
 		mark = queue.Open // there is room again
 	}
+	alone := len(r.unfinished) == 0
+	if limit > 0 && alone {
+		r.dryAt = time.Now().Add(seldom * r.drying())
+	}
+	alone = alone && !r.wasLone // in turns: many that must run alone would keep all others waiting
 	var t queue.Taken
+	var tokens []uuid.UUID
 	err := r.d.again(r.db, func(ctx context.Context, conn *pgx.Conn, repeat bool) (err error) {
 		if repeat {
 			t = queue.Taken{}
+			if len(tokens) > 0 {
+				if err := r.d.store.GiveBack(ctx, queue.Unnamed(conn), r.slot.Queue, tokens); err != nil {
+					return err
+				}
+			}
 			return r.finishAgain(ctx, conn, outcomes)
 		}
 		r.asked = time.Now()
-		t, err = r.d.store.Step(ctx, conn, r.slot, outcomes, limit, len(r.unfinished) == 0, mark)
+		t, err = r.d.store.Step(ctx, conn, r.slot, outcomes, limit, alone, mark)
+		tokens = t.Tokens
 		return err
 	})
 	if err != nil && queue.Classify(err) == queue.Permanent && len(outcomes) > 0 {
