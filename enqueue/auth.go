@@ -30,8 +30,9 @@ type Caller struct {
 	// Queues and Kinds that the caller may enqueue to and see. None: all.
 	Queues, Kinds []string
 	// Signed is true if all that vouches for the request is a signature over its body,
-	// which can be copied and sent again, to any path. Such a caller may only
-	// enqueue, and each job needs a key.
+	// which can be copied and sent again, to any path and with any other header. Such a caller may
+	// only enqueue, and each job needs a key in the body, which is held for ten minutes
+	// at least: an Auth must take no copy that is older.
 	Signed bool
 }
 

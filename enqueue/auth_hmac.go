@@ -10,6 +10,10 @@ import (
 	"github.com/dozequeue/doze/internal/signature"
 )
 
+// copyGood is how long a signed request may be good from when it is first seen: its timestamp may be
+// ahead as well as behind.
+const copyGood = 2 * signature.Tolerance
+
 // HMAC is an [Auth] by a signature over time and body, which a producer makes with a secret that
 // is never sent:
 //
@@ -17,7 +21,8 @@ import (
 //	Doze-Signature: v1=<hex of HMAC-SHA256(secret, timestamp "." body)>
 //
 // A request is good for five minutes before and after its timestamp, and so is a copy of it.
-// Since path and method are not signed, it may only enqueue, and each job needs a key.
+// Since path, method and other headers are not signed, it may only enqueue, and each job needs a
+// key in the body.
 //
 // The name is for logs. One secret is required, of 16 bytes or more; during a rotation give
 // the new one and the old one.

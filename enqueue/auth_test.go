@@ -198,6 +198,104 @@ func TestRoutes_HMAC(t *testing.T) {
 	wantProblem(t, ask(h, "POST", "/v1/jobs", long, sign(secret, long, time.Now())...), 413, "too_large", "")
 }
 
+// Whoever has seen a signed request can send it again, with other headers, to another path, in other words
+// of the query: whatever the signature does not cover must not make another job of it.
+func TestRoutes_CopyOfASignedRequestMakesNoOtherJob(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	secret := []byte("0123456789abcdef-shop")
+	auth, err := HMAC("shop", secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := b.routes(RoutesConfig{Auth: auth})
+	send := func(path, body string, headers ...string) *httptest.ResponseRecorder {
+		s := signature.Sign(secret, []byte(body), time.Now())
+		return ask(h, "POST", path, body, append(headers, signature.TimestampHeader, s.Timestamp, signature.SignatureHeader, s.Signature)...)
+	}
+
+	// No key in the body: the header alone is not enough, whoever sent it.
+	for _, body := range []string{`{"kind":"pay"}`, `{"kind":"pay","payload":{"key":"k"}}`} {
+		for _, key := range []string{"order-1", "order-2"} {
+			a := wantProblem(t, send("/v1/jobs", body, "Idempotency-Key", key), 400, "invalid_field", "key")
+			if !strings.Contains(a.Detail, "Idempotency-Key") || !strings.Contains(a.Detail, "body") {
+				t.Errorf("detail %q does not say what to do", a.Detail)
+			}
+		}
+		for _, wrapped := range []string{body, "[" + body + "]"} {
+			contentType := map[bool]string{true: "application/json", false: "application/x-ndjson"}[wrapped[0] == '[']
+			wantProblem(t, send("/v1/jobs/batch", wrapped, "Idempotency-Key", "order-1", "Content-Type", contentType), 400, "invalid_field", "Idempotency-Key")
+			wantProblem(t, send("/v1/jobs/batch", wrapped, "Content-Type", contentType), 400, "invalid_field", "key")
+		}
+	}
+	if b.rows() != 0 {
+		t.Fatalf("refused requests left %d rows", b.rows())
+	}
+
+	// The key is in the body: each copy is that job, or is refused.
+	body := `{"kind":"pay","key":"order-1","payload":{"amount":100}}`
+	first := read(t, send("/v1/jobs", body, "Idempotency-Key", "order-1"), 201)
+	for name, w := range map[string]*httptest.ResponseRecorder{
+		"as it was":        send("/v1/jobs", body, "Idempotency-Key", "order-1"),
+		"no header":        send("/v1/jobs", body),
+		"another query":    send("/v1/jobs?key=order-2&queue=other&delay=1s", body),
+		"another header":   send("/v1/jobs", body, "Idempotency-Key", "order-2"),
+		"empty header":     send("/v1/jobs", body, "Idempotency-Key", " "),
+		"a batch of lines": send("/v1/jobs/batch", body, "Content-Type", "application/x-ndjson"),
+		"a batch":          send("/v1/jobs/batch", body),
+		"batch and header": send("/v1/jobs/batch", body, "Content-Type", "application/x-ndjson", "Idempotency-Key", "order-2"),
+		"another method":   ask(h, "PUT", "/v1/jobs", body),
+	} {
+		if w.Code < 400 && (w.Code != 200 || !strings.Contains(w.Body.String(), first.ID)) {
+			t.Errorf("%s: %d %s, want the job that is there or a refusal", name, w.Code, w.Body)
+		}
+	}
+	if n := b.jobs(); n != 1 {
+		t.Errorf("%d jobs of one signed request", n)
+	}
+}
+
+// The key of a signed job outlasts every copy of its request, however short keys are held otherwise.
+func TestRoutes_KeyOfASignedRequestIsHeldAsLongAsItsCopiesAreGood(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.client = b.newClient(b.pool, Config{KeyHold: time.Millisecond})
+	secret := []byte("0123456789abcdef-shop")
+	auth, err := HMAC("shop", secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, hash := NewKey()
+	keys, err := ParseKeys("ann:" + hash)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := b.routes(RoutesConfig{Auth: Any(keys, auth)})
+	body := `{"kind":"pay","key":"signed"}`
+	s := signature.Sign(secret, []byte(body), time.Now())
+	send := func() *httptest.ResponseRecorder {
+		return ask(h, "POST", "/v1/jobs", body, signature.TimestampHeader, s.Timestamp, signature.SignatureHeader, s.Signature)
+	}
+	first := read(t, send(), 201)
+	batch := `[{"kind":"pay","key":"batch"}]`
+	sb := signature.Sign(secret, []byte(batch), time.Now())
+	if w := ask(h, "POST", "/v1/jobs/batch", batch, signature.TimestampHeader, sb.Timestamp, signature.SignatureHeader, sb.Signature); w.Code != 201 {
+		t.Fatalf("batch: %d %s", w.Code, w.Body)
+	}
+	read(t, ask(h, "POST", "/v1/jobs", `{"kind":"pay","key":"api key"}`, "Authorization", "Bearer "+key), 201)
+	for name, want := range map[string]string{"signed": "00:10:00", "batch": "00:10:00", "api key": "00:00:00.001"} {
+		if hold := value[string](b, "SELECT hold::text FROM doze.keys WHERE key = $1::text", name); hold != want {
+			t.Errorf("%s: the key is held for %s, want %s", name, hold, want)
+		}
+	}
+	if n := b.finishAll("default"); n != 3 {
+		t.Fatalf("finished %d jobs, want 3", n)
+	}
+	if again := read(t, send(), 200); again.ID != first.ID {
+		t.Errorf("a copy made job %s, want %s", again.ID, first.ID)
+	}
+}
+
 func TestOpen(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

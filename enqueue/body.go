@@ -21,6 +21,7 @@ type jobBody struct {
 	payload json.RawMessage
 	key     string
 	keyed   bool
+	signed  bool // sent by a caller who is [Caller.Signed]
 	queue   string
 	options []Option // all but the key
 }
@@ -29,6 +30,9 @@ func (b *jobBody) entry() RawEntry {
 	options := b.options
 	if b.keyed {
 		options = append(options, Key(b.key))
+	}
+	if b.signed {
+		options = append(options, holdFor(copyGood))
 	}
 	return RawEntry{Kind: b.kind, Payload: b.payload, Options: options}
 }

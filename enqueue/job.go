@@ -132,7 +132,7 @@ func (c *Client) check(d *draft) error {
 			"%d bytes, want at most %d; store large data elsewhere and enqueue a reference", len(d.job.Payload), c.cfg.MaxPayload)})
 	}
 	if d.hold {
-		d.job.Hold = c.cfg.KeyHold
+		d.job.Hold = max(c.cfg.KeyHold, d.least)
 	}
 	return d.job.Check(c.cfg.MaxPayload)
 }

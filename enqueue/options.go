@@ -15,9 +15,10 @@ type Option func(*draft)
 // draft is a job on its way to be checked.
 type draft struct {
 	job   queue.NewJob
-	given bool // the caller chose the id, so the job may be there already
-	keyed bool // a key was asked for, be it an empty one
-	hold  bool // the key is held after the job has finished
+	given bool          // the caller chose the id, so the job may be there already
+	keyed bool          // a key was asked for, be it an empty one
+	hold  bool          // the key is held after the job has finished
+	least time.Duration // and for no less than this
 }
 
 // On puts the job into this queue instead of [queue.DefaultQueue].
@@ -53,6 +54,11 @@ func Key(key string) Option {
 // its job has finished gets a new job.
 func Unique(key string) Option {
 	return func(d *draft) { d.job.Key, d.keyed, d.hold = key, true, false }
+}
+
+// holdFor holds the key of a job for no less than this after it has finished.
+func holdFor(least time.Duration) Option {
+	return func(d *draft) { d.least = least }
 }
 
 // MaxAttempts is how many failed attempts end the job as failed: 1 to 1000. Without it

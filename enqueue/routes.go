@@ -48,8 +48,9 @@ const slack = 64 << 10
 //	GET  /healthz                    200 if the process serves; never touches the database, needs no credentials
 //
 // An enqueue is answered with 201, or 200 if the job was there already, and with the id.
-// The header Idempotency-Key stands for a key of a single job. Errors are
-// application/problem+json with a stable "code", and "field" and "index" where they apply.
+// The header Idempotency-Key stands for a key of a single job, but not for a caller who is
+// [Caller.Signed]. Errors are application/problem+json with a stable "code", and "field" and
+// "index" where they apply.
 //
 // The server around it sets the time limits: an enqueue takes [Config.Timeout] at most.
 func Routes(c *Client, cfg RoutesConfig) (http.Handler, error) {
@@ -222,7 +223,8 @@ func mediaType(r *http.Request, want ...string) (string, error) {
 	return found, nil
 }
 
-// allowed returns an error unless the caller may enqueue this job.
+// allowed returns an error unless the caller may enqueue this job. What it goes by must stand in the
+// body: the rest of a request is not signed.
 func allowed(caller *Caller, job *jobBody) error {
 	switch {
 	case queue.CheckQueue(job.queue) == nil && !caller.mayQueue(job.queue):
@@ -230,7 +232,8 @@ func allowed(caller *Caller, job *jobBody) error {
 	case queue.CheckKind(job.kind) == nil && !caller.mayKind(job.kind):
 		return fmt.Errorf("%w: this key may not use kind %q", ErrForbidden, job.kind)
 	case caller.Signed && !job.keyed:
-		return wrong("key", "missing; a signed request can be sent again by whoever has seen it, so each of its jobs needs one")
+		return wrong("key", "missing; a signed request can be sent again by whoever has seen it, so each of its jobs needs one in the body")
 	}
+	job.signed = caller.Signed
 	return nil
 }

@@ -35,8 +35,11 @@ func (a *api) addJob(w http.ResponseWriter, r *http.Request, caller *Caller) err
 		return err
 	}
 	if values := r.Header.Values(keyHeader); len(values) > 0 {
-		if len(values) > 1 || job.keyed && job.key != values[0] {
+		switch {
+		case len(values) > 1 || job.keyed && job.key != values[0]:
 			return wrong("key", "the header "+keyHeader+" and the body give different keys; give one")
+		case caller.Signed && !job.keyed:
+			return wrong("key", "given by the header "+keyHeader+", which the signature does not cover; put it into the body")
 		}
 		job.key, job.keyed = values[0], true
 	}
