@@ -190,6 +190,8 @@ func TestRoutes_RefusesFields(t *testing.T) {
 		{`{"kind":"k","run_at":"2030-02-30T00:00:00Z","payload":"%s"}`, 400, "invalid_field", "run_at"},
 		{`{"kind":"k","run_at":"0001-01-01T00:00:00Z","payload":"%s"}`, 400, "invalid_field", "run_at"},
 		{`{"kind":"k","run_at":"1969-12-31T00:00:00Z","payload":"%s"}`, 400, "invalid_field", "run_at"},
+		{`{"kind":"k","run_at":"1970-01-01T00:00:00+00:01","payload":"%s"}`, 400, "invalid_field", "run_at"},
+		{`{"kind":"k","run_at":"9999-12-31T23:59:00-00:01","payload":"%s"}`, 400, "invalid_field", "run_at"},
 		{`{"kind":"k","run_at":1767225600,"payload":"%s"}`, 400, "invalid_field", "run_at"},
 		{`{"kind":"k","key":"","payload":"%s"}`, 400, "invalid_field", "key"},
 		{`{"kind":"k","key":null,"payload":"%s"}`, 400, "invalid_field", "key"},

@@ -103,8 +103,9 @@ func (n *NewJob) Check(maxPayload int) error {
 	if n.Delay < 0 || n.Delay > MaxDelay {
 		return fieldError("delay", n.Delay.String(), fmt.Sprintf("want 0 to %v", MaxDelay))
 	}
-	if !n.RunAt.IsZero() && (n.RunAt.Year() < 1970 || n.RunAt.Year() > 9999) {
-		return fieldError("run_at", n.RunAt.Format(time.RFC3339), "want a time from 1970 to 9999")
+	// The year in UTC, since that is how it is stored and shown; RFC 3339 knows none after 9999.
+	if year := n.RunAt.UTC().Year(); !n.RunAt.IsZero() && (year < 1970 || year > 9999) {
+		return fieldError("run_at", n.RunAt.Format(time.RFC3339), "want a time from 1970 to 9999 in UTC")
 	}
 	if len(n.Key) > MaxKey || !utf8.ValidString(n.Key) || strings.ContainsRune(n.Key, 0) {
 		return &FieldError{Index: -1, Field: "key", Rule: fmt.Sprintf("want at most %d bytes of UTF-8 without NUL", MaxKey)}

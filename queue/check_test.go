@@ -61,6 +61,8 @@ func TestCheckSchema(t *testing.T) {
 	}
 }
 
+func zone(east int) *time.Location { return time.FixedZone("", east) }
+
 // What Check lets through the database takes, and what it refuses names the field.
 func TestCheck_AgreesWithTheDatabase(t *testing.T) {
 	t.Parallel()
@@ -85,6 +87,13 @@ func TestCheck_AgreesWithTheDatabase(t *testing.T) {
 		{"", func(j *queue.NewJob) { j.RunAt = time.Date(9999, 12, 31, 23, 59, 59, 999999999, time.UTC) }},
 		{"run_at", func(j *queue.NewJob) { j.RunAt = time.Date(10000, 1, 2, 0, 0, 0, 0, time.UTC) }},
 		{"run_at", func(j *queue.NewJob) { j.RunAt = time.Date(1969, 1, 1, 0, 0, 0, 0, time.UTC) }},
+		// The year is that of the time in UTC, which is what is sent, whatever the year is where it was written.
+		{"run_at", func(j *queue.NewJob) { j.RunAt = time.Date(9999, 12, 31, 23, 59, 59, 0, zone(-1)) }},
+		{"run_at", func(j *queue.NewJob) { j.RunAt = time.Date(9999, 12, 31, 23, 59, 59, 0, zone(-23*3600-59*60)) }},
+		{"", func(j *queue.NewJob) { j.RunAt = time.Date(10000, 1, 1, 13, 59, 59, 0, zone(14*3600)) }},
+		{"run_at", func(j *queue.NewJob) { j.RunAt = time.Date(1970, 1, 1, 0, 0, 0, 0, zone(1)) }},
+		{"run_at", func(j *queue.NewJob) { j.RunAt = time.Date(1970, 1, 1, 13, 59, 59, 0, zone(14*3600)) }},
+		{"", func(j *queue.NewJob) { j.RunAt = time.Date(1969, 12, 31, 12, 0, 0, 0, zone(-12*3600)) }},
 		{"", func(j *queue.NewJob) { j.Key = strings.Repeat("k", queue.MaxKey) }},
 		{"", func(j *queue.NewJob) { j.Key = "Ünï✅ ' OR 1" }},
 		{"key", func(j *queue.NewJob) { j.Key = strings.Repeat("k", queue.MaxKey+1) }},
@@ -113,6 +122,16 @@ func TestCheck_AgreesWithTheDatabase(t *testing.T) {
 			t.Errorf("%+v: %v", j, err)
 		case c.field == "":
 			w.insert(j)
+			job, err := w.store.Get(w.ctx, w.pool, j.ID)
+			if err != nil {
+				t.Errorf("%+v: %v", j, err)
+			} else if !j.RunAt.IsZero() && !job.RunAt.Equal(j.RunAt.Truncate(time.Microsecond)) {
+				t.Errorf("due %v came back as %v", j.RunAt, job.RunAt)
+			}
+			// And as JSON, which is how it is shown.
+			if _, err := json.Marshal(job.RunAt.UTC()); err != nil {
+				t.Error(err)
+			}
 		case !errors.As(err, &wrong) || wrong.Field != c.field || wrong.Index != -1:
 			t.Errorf("want %s refused, got %v", c.field, err)
 		case c.field == "payload" && wrong.Value != "":
