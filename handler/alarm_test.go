@@ -231,3 +231,51 @@ func TestDrain_BoundsAClaim(t *testing.T) {
 		})
 	}
 }
+
+// A near due time is waited for without a slot; with an alarm that can be taken back in case the drain
+// vanishes meanwhile.
+func TestDrain_WaitsForANearDueTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.add("k", delayed(300*time.Millisecond))
+	w.add("k", delayed(time.Hour))
+	book := newAlarmBook()
+	d := w.drainer(kinds(map[string]handler.RawFunc{"k": nothing}), handler.Config{Alarm: book, Wait: time.Minute})
+	wait := w.inBackground(w.ctx, d)
+	cover := receive(w, book.set)
+	w.until(`SELECT NOT EXISTS (SELECT FROM doze.slots WHERE state <> 'free')`)
+	report, err := wait()
+	if err != nil || report.Done != 1 || report.NextMS < 3_500_000 {
+		t.Errorf("%+v, %v; want the near one done, and the far one's time", report, err)
+	}
+	w.wants(id, queue.Done)
+	next := receive(w, book.set)
+	if id := receive(w, book.cleared); id != cover.Alarm || w.armed() != next.Alarm {
+		t.Errorf("cleared %s, armed %s; covered by %+v, next %+v", id, w.armed(), cover, next)
+	}
+}
+
+func TestDrain_StopsWaitingWithItsCaller(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.add("k", delayed(50*time.Second))
+	book := newAlarmBook()
+	d := w.drainer(kinds(map[string]handler.RawFunc{"k": nothing}), handler.Config{Alarm: book, Wait: time.Minute})
+	ctx, cancel := context.WithCancel(w.ctx)
+	wait := w.inBackground(ctx, d)
+	cover := receive(w, book.set)
+	cancel()
+	if report, err := wait(); err != nil || report.Claimed != 0 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	w.wants(id, queue.Queued)
+	if next := receive(w, book.set); w.armed() != next.Alarm || next.Alarm == cover.Alarm || len(book.cleared) != 0 {
+		t.Errorf("armed %q, %d cleared; want an alarm for the job", w.armed(), len(book.cleared))
+	}
+	// With too little time left it is not waited for.
+	short, end := context.WithTimeout(w.ctx, 10*time.Second)
+	defer end()
+	if report, err := d.Drain(short, wakeQ); err != nil || report.NextMS < 30_000 {
+		t.Errorf("%+v, %v", report, err)
+	}
+}

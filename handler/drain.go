@@ -57,6 +57,7 @@ type drain struct {
 	watched              bool // the watch is set in the alarm service
 	limit                int  // of the next claim
 	full                 int  // full claims in a row
+	waited               bool // for what it comes back to claim
 	wasLone              bool // the last claim took one that must run alone
 	dryAt                time.Time
 	dryFor               time.Duration // see holding
@@ -189,6 +190,9 @@ func (r *drain) run() error {
 			return err
 		}
 		// Something is due, and no slot is held now.
+		if r.waited {
+			locked, r.waited = 0, false
+		}
 		if locked == 3 {
 			r.report.More = true
 			if r.d.cfg.Alarm == nil {
@@ -240,7 +244,7 @@ func (r *drain) start() error {
 		watching = t.Watching
 		return nil
 	})
-	if err == nil && watching {
+	if err == nil && watching && !r.watched && len(r.unfinished) > 0 {
 		r.watch()
 	}
 	return err
@@ -249,9 +253,6 @@ func (r *drain) start() error {
 // watch sets the alarm that was recorded for the case that this drain vanishes. The handlers run
 // meanwhile.
 func (r *drain) watch() {
-	if r.watched || len(r.unfinished) == 0 {
-		return
-	}
 	wake := queue.Wake{Version: 1, Queue: r.slot.Queue, Reason: queue.ReasonAlarm, Alarm: r.slot.Watch.String()}
 	ctx, cancel := context.WithTimeout(r.db, alarmPatience)
 	defer cancel()
@@ -325,7 +326,7 @@ func (r *drain) retake() (bool, error) {
 		watching = t.Watching
 		return nil
 	})
-	if err == nil && watching {
+	if err == nil && watching && !r.watched && len(r.unfinished) > 0 {
 		r.watch()
 	}
 	return held, err

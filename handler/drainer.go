@@ -44,6 +44,10 @@ type Config struct {
 	// Margin is how long before the context's deadline the drain stops claiming; at half of it
 	// the handlers' contexts end. Default 5 s, or a fifth of the time if that is less.
 	Margin time.Duration
+	// Wait is how near the next due time must be for a drain to wait for it, without its slot and without
+	// touching the database, rather than leave it to the alarm. For services whose alarms are precise to a
+	// minute, at the price of the function's time. Default 0: never.
+	Wait time.Duration
 	// Timeout limits an attempt of a kind that has no limit of its own. Default 0: none but
 	// the deadline.
 	Timeout time.Duration
@@ -122,7 +126,7 @@ func (c Config) Validate() error {
 	case c.Lease != 0 && c.Lease < time.Second:
 		return fmt.Errorf("handler: Lease %v: want 1s or more, or 0", c.Lease)
 	}
-	for name, d := range map[string]time.Duration{"Slack": c.Slack, "Margin": c.Margin, "Timeout": c.Timeout, "Grace": c.Grace, "Bell": c.Bell, "Reconnect": c.Reconnect} {
+	for name, d := range map[string]time.Duration{"Slack": c.Slack, "Margin": c.Margin, "Wait": c.Wait, "Timeout": c.Timeout, "Grace": c.Grace, "Bell": c.Bell, "Reconnect": c.Reconnect} {
 		if d < 0 {
 			return fmt.Errorf("handler: %s %v: want a positive duration, or 0 for the default", name, d)
 		}

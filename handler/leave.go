@@ -121,11 +121,44 @@ func (r *drain) leave() (bool, error) {
 	switch {
 	case next.Due:
 		return true, nil
+	case next.In >= 0 && r.mayWait(next.In):
+		return r.waitOut(next.In)
 	case next.In >= 0:
 		r.report.NextMS = next.In.Milliseconds()
 		return false, r.arm(next.In)
 	}
 	return false, nil
+}
+
+// mayWait reports whether to wait for what is due after in: it is near, and there will be time for it.
+func (r *drain) mayWait(in time.Duration) bool {
+	return in <= r.d.cfg.Wait && r.ctx.Err() == nil && (r.stopAt.IsZero() || time.Now().Add(in+r.usual).Before(r.stopAt))
+}
+
+// waitOut waits for what is due after in. It holds no slot meanwhile, so enqueues need not rely on it: they
+// fire as ever. An alarm that can be taken back covers the wait, as it covers the drain. False: the caller
+// stopped it, and an alarm sees to what is due.
+func (r *drain) waitOut(in time.Duration) (bool, error) {
+	due := time.Now().Add(in)
+	in += 5 * time.Millisecond // what is due at that time is due after it, too
+	if _, ok := r.d.cfg.Alarm.(queue.Clearer); ok {
+		ctx, cancel := context.WithTimeout(r.db, alarmPatience)
+		defer cancel()
+		err := r.d.conn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+			set, err := r.d.store.SetAlarmAs(ctx, queue.Unnamed(conn), r.d.cfg.Alarm, r.slot.Queue, in+r.d.cfg.Wait, r.slot.Watch)
+			r.watched = r.watched || set
+			return err
+		})
+		if err != nil {
+			r.d.cfg.Logger.WarnContext(r.ctx, "no alarm covers the wait; if this drain vanishes the sweep sees to it", "queue", r.slot.Queue, "error", err)
+		}
+	}
+	if sleep(r.ctx, in) != nil {
+		r.watched = false // it stays, for what was waited for
+		return false, r.arm(max(time.Until(due), 0))
+	}
+	r.waited = true
+	return true, nil
 }
 
 var errAlarm = errors.New("the alarm service did not take it")

@@ -54,20 +54,29 @@ const (
 // it. It returns the id of the one that it set, empty for none. An alarm that the service did not take is not
 // recorded, so the next drain or sweep tries again.
 func (s *Store) SetAlarm(ctx context.Context, db DB, alarm Alarm, queueName string, in time.Duration) (id string, err error) {
+	fresh := uuid.New()
+	set, err := s.SetAlarmAs(ctx, db, alarm, queueName, in, fresh)
+	if !set {
+		return "", err
+	}
+	return fresh.String(), nil
+}
+
+// SetAlarmAs is [Store.SetAlarm] with an id that the caller chose, and reports whether the alarm was set.
+func (s *Store) SetAlarmAs(ctx context.Context, db DB, alarm Alarm, queueName string, in time.Duration, id uuid.UUID) (bool, error) {
 	in = max(in, alarmFloor)
 	if g, ok := alarm.(Grained); ok {
 		in = max(in, g.Grain()) // what is recorded is when it will go off
 	}
-	fresh := uuid.New()
-	if set, err := s.Arm(ctx, db, queueName, in, fresh, alarmGrace); err != nil || !set {
-		return "", err
+	if set, err := s.Arm(ctx, db, queueName, in, id, alarmGrace); err != nil || !set {
+		return false, err
 	}
-	err = alarm.Set(ctx, Wake{Version: 1, Queue: queueName, Reason: ReasonAlarm, Alarm: fresh.String()}, in)
+	err := alarm.Set(ctx, Wake{Version: 1, Queue: queueName, Reason: ReasonAlarm, Alarm: id.String()}, in)
 	if err == nil {
-		return fresh.String(), nil
+		return true, nil
 	}
 	err = fmt.Errorf("set alarm for queue %q: %w", queueName, err)
-	return "", errors.Join(err, run(ctx, db, s.call("unarm", "unarm", nil, queueName, fresh.String())))
+	return false, errors.Join(err, run(ctx, db, s.call("unarm", "unarm", nil, queueName, id.String())))
 }
 
 // SetNextAlarm looks for the queue's next due time or end of a lease, and sets the alarm for it.

@@ -40,7 +40,7 @@ func run() error {
 	mux := handler.NewMux()
 	register(mux)
 	drainer, err := handler.New(pool, mux, handler.Config{
-		Schema: cfg.Schema, Trigger: trg, Alarm: alarm, Concurrency: cfg.Concurrency, BatchSize: cfg.BatchSize,
+		Schema: cfg.Schema, Trigger: trg, Alarm: alarm, Concurrency: cfg.Concurrency, BatchSize: cfg.BatchSize, Wait: cfg.Wait,
 		Lease: cfg.Lease, Timeout: cfg.Timeout, Bell: cfg.Bell, Reconnect: cfg.Reconnect, Logger: log,
 	})
 	if err != nil {

@@ -98,6 +98,7 @@ type Handler struct {
 	Concurrency int           `default:"10" desc:"Handlers that run at once in one drain."`
 	BatchSize   int           `split_words:"true" default:"1000" desc:"Most jobs claimed at once."`
 	Lease       time.Duration `desc:"How long jobs are held before they are renewed. Default: until the function's deadline, not renewed."`
+	Wait        time.Duration `default:"0s" desc:"How near the next due time must be for a drain to wait for it rather than leave it to the alarm. For alarms that are precise to a minute."`
 	Timeout     time.Duration `desc:"Longest time of an attempt whose kind has no limit. Default: the deadline."`
 	DrainLimit  time.Duration `split_words:"true" default:"270s" desc:"Longest drain outside Lambda. Below the platform's limit for a request."`
 }
