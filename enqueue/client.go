@@ -14,7 +14,8 @@ import (
 
 // Client puts jobs into queues. Any number of goroutines may use one.
 type Client struct {
-	pool    *pgxpool.Pool
+	pool    *pgxpool.Pool // for whole connections and transactions
+	db      queue.DB      // for single statements, the pool with each of them unnamed
 	store   *queue.Store
 	trigger queue.Trigger
 	cfg     Config
@@ -40,7 +41,7 @@ func New(pool *pgxpool.Pool, trigger queue.Trigger, cfg Config) (*Client, error)
 	if err != nil {
 		return nil, err
 	}
-	return &Client{pool: pool, store: store, trigger: trigger, cfg: cfg, log: cfg.Logger}, nil
+	return &Client{pool: pool, db: queue.Unnamed(pool), store: store, trigger: trigger, cfg: cfg, log: cfg.Logger}, nil
 }
 
 // Add stores one job and wakes its queue. When it returns nil the job is committed. It is

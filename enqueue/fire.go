@@ -39,9 +39,9 @@ func (c *Client) setAlarms(ctx context.Context, added []Added) {
 	}
 	for _, name := range queues {
 		setting, cancel := c.afterCommit(ctx)
-		if err := c.store.EnsureQueue(setting, c.pool, name); err != nil {
+		if err := c.store.EnsureQueue(setting, c.db, name); err != nil {
 			c.log.Warn("alarm not set, the sweep covers it", "queue", name, "error", err)
-		} else if _, err := c.store.SetNextAlarm(setting, c.pool, c.cfg.Alarm, name); err != nil {
+		} else if _, err := c.store.SetNextAlarm(setting, c.db, c.cfg.Alarm, name); err != nil {
 			c.log.Warn("alarm not set, the sweep covers it", "queue", name, "error", err)
 		}
 		cancel()
@@ -79,7 +79,7 @@ func (c *Client) ringAndFire(ctx context.Context, queues []string, reason queue.
 	defer cancel()
 	var fire []string
 	for _, name := range queues {
-		rang, err := c.store.Ring(ringing, c.pool, name, c.cfg.Bell)
+		rang, err := c.store.Ring(ringing, c.db, name, c.cfg.Bell)
 		if err != nil {
 			c.log.Warn("ring failed, firing anyway", "queue", name, "error", err)
 		}
@@ -131,7 +131,7 @@ func (c *Client) fireOne(ctx context.Context, name string, reason queue.Reason) 
 	// rely on it; firing may have used up its time, so this has its own.
 	unringing, cancel := c.afterCommit(ctx)
 	defer cancel()
-	if unringErr := c.store.Unring(unringing, c.pool, name); unringErr != nil {
+	if unringErr := c.store.Unring(unringing, c.db, name); unringErr != nil {
 		c.log.Warn("bell left set, enqueues do not ring until it has expired", "queue", name, "error", unringErr)
 	}
 	return fmt.Errorf("fire trigger for queue %q: %w", name, err)
@@ -147,7 +147,7 @@ func (c *Client) watch(ctx context.Context, name string) string {
 	if !ok {
 		return ""
 	}
-	id, err := c.store.SetAlarm(ctx, c.pool, alarm, name, lost)
+	id, err := c.store.SetAlarm(ctx, c.db, alarm, name, lost)
 	if err != nil {
 		c.log.Warn("no alarm is set in case the wake is lost", "queue", name, "error", err)
 	}

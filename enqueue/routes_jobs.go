@@ -134,7 +134,7 @@ func (a *api) find(r *http.Request, caller *Caller) (queue.Job, error) {
 	if err != nil {
 		return queue.Job{}, err
 	}
-	job, err := a.client.store.Get(r.Context(), a.client.pool, id)
+	job, err := a.client.store.Get(r.Context(), a.client.db, id)
 	if err == nil && !(caller.mayQueue(job.Queue) && caller.mayKind(job.Kind)) {
 		return queue.Job{}, fmt.Errorf("get job %s: %w", id, queue.ErrNotFound)
 	}
@@ -151,7 +151,7 @@ func (a *api) change(r *http.Request, caller *Caller, op func(context.Context, q
 			return queue.Job{}, err
 		}
 	}
-	return op(r.Context(), a.client.pool, id)
+	return op(r.Context(), a.client.db, id)
 }
 
 func jobID(r *http.Request) (uuid.UUID, error) {

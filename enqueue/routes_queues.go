@@ -24,7 +24,7 @@ type queueCounts struct {
 }
 
 func (a *api) listQueues(w http.ResponseWriter, r *http.Request, caller *Caller) error {
-	all, err := a.client.store.Queues(r.Context(), a.client.pool)
+	all, err := a.client.store.Queues(r.Context(), a.client.db)
 	if err != nil {
 		return err
 	}
@@ -65,5 +65,5 @@ func (a *api) changeQueue(r *http.Request, caller *Caller, op func(context.Conte
 	if !caller.mayQueue(name) || len(caller.Kinds) > 0 { // who may use some kinds only must not stop the others
 		return "", fmt.Errorf("%w: this key may not pause or resume queue %q", ErrForbidden, name)
 	}
-	return name, op(r.Context(), a.client.pool, name)
+	return name, op(r.Context(), a.client.db, name)
 }

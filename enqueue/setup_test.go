@@ -57,6 +57,45 @@ func (r *recorder) take() []string {
 	return queues
 }
 
+// alarms is an alarm service that keeps what it was told. If err is set it fails.
+type alarms struct {
+	mu     sync.Mutex
+	set    []set
+	err    error
+	before func(ctx context.Context, wake queue.Wake)
+}
+
+type set struct {
+	queue, id string
+	in        time.Duration
+}
+
+func (a *alarms) Set(ctx context.Context, wake queue.Wake, in time.Duration) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.before != nil {
+		a.before(ctx, wake)
+	}
+	if a.err == nil {
+		a.set = append(a.set, set{wake.Queue, wake.Alarm, in})
+	}
+	return a.err
+}
+
+// take returns what was set since the last time.
+func (a *alarms) take() []set {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := a.set
+	a.set = nil
+	return all
+}
+
+// clearable is a service that can take its alarms back, so that one is set for each wake.
+type clearable struct{ *alarms }
+
+func (clearable) Clear(context.Context, string, string) error { return nil }
+
 // logs is what a logger wrote.
 type logs struct {
 	mu   sync.Mutex

@@ -46,7 +46,8 @@ func (c *Client) AddManyTx(ctx context.Context, tx pgx.Tx, entries []Entry) ([]A
 }
 
 func (c *Client) addTx(ctx context.Context, tx pgx.Tx, b *batch) ([]Added, error) {
-	inserted, err := c.store.Insert(ctx, tx, b.jobs, b.repeat)
+	// Unnamed even here: the next transaction may be on another server connection, where a name is not known.
+	inserted, err := c.store.Insert(ctx, queue.Unnamed(tx), b.jobs, b.repeat)
 	if err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
