@@ -161,6 +161,26 @@ func (r *drain) waitOut(in time.Duration) (bool, error) {
 	return true, nil
 }
 
+// lost is how long after a wake was fired it counts as lost.
+const lost = 30 * time.Second
+
+// inCaseItIsLost sets an alarm that brings what a wake fired now is to bring, if it can be taken back: whoever is
+// woken does so, by the id in the wake, which is returned; empty if none was set.
+func (r *drain) inCaseItIsLost() (id string) {
+	if _, ok := r.d.cfg.Alarm.(queue.Clearer); !ok {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(r.db, alarmPatience)
+	defer cancel()
+	if err := r.d.conn(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		id, err = r.d.store.SetAlarm(ctx, queue.Unnamed(conn), r.d.cfg.Alarm, r.slot.Queue, lost)
+		return err
+	}); err != nil {
+		r.d.cfg.Logger.WarnContext(r.ctx, "no alarm is set in case the successor's wake is lost", "queue", r.slot.Queue, "error", err)
+	}
+	return id
+}
+
 var errAlarm = errors.New("the alarm service did not take it")
 
 // arm sets the queue's alarm, unless one is set that goes off no later. The sweep covers one
@@ -276,7 +296,7 @@ func (r *drain) handOver() error {
 		}
 		return r.arm(time.Minute) // a new chain, after a pause
 	}
-	r.report.HandedOver = r.d.fire(r.db, queue.Wake{Version: 1, Queue: r.slot.Queue, Reason: queue.ReasonHandoff, Hop: hop})
+	r.report.HandedOver = r.d.fire(r.db, queue.Wake{Version: 1, Queue: r.slot.Queue, Reason: queue.ReasonHandoff, Hop: hop, Alarm: r.inCaseItIsLost()})
 	if !r.report.HandedOver {
 		return r.arm(10 * time.Second)
 	}

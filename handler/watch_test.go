@@ -2,6 +2,7 @@ package handler_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -124,5 +125,38 @@ func TestWatch_IsNotSetForNothing(t *testing.T) {
 	}
 	if len(book.set) != 0 || len(book.cleared) != 0 || w.armed() != "" {
 		t.Errorf("%d set, %d cleared, armed %q for an empty queue", len(book.set), len(book.cleared), w.armed())
+	}
+}
+
+// A successor whose wake is lost would be missed by nobody: the alarm goes with it.
+func TestHandOver_SetsAnAlarmInCaseItsWakeIsLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	book, fired := newAlarmBook(), &recorder{}
+	w.configure(queue.Settings{Slots: 1})
+	w.addMany(3, "k")
+	ctx, cancel := context.WithTimeout(w.ctx, 500*time.Millisecond)
+	defer cancel()
+	d := w.drainer(kinds(map[string]handler.RawFunc{"k": func(ctx context.Context, _ *queue.Job) error { <-ctx.Done(); return ctx.Err() }}),
+		handler.Config{Trigger: fired, Alarm: book, Concurrency: 1})
+	if report, err := d.Drain(ctx, wakeQ); err != nil || !report.HandedOver {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	receive(w, book.set) // the watch
+	next := receive(w, book.set)
+	if wakes := fired.fired(); len(wakes) != 1 || wakes[0].Alarm != next.Alarm || w.armed() != next.Alarm {
+		t.Fatalf("fired %+v, armed %q, set %+v", wakes, w.armed(), next)
+	}
+	w.exec("UPDATE doze.jobs SET run_at = now()")
+	d = w.drainer(kinds(map[string]handler.RawFunc{"k": nothing}), handler.Config{Trigger: fired, Alarm: book})
+	if report, err := d.Drain(w.ctx, fired.fired()[0]); err != nil || report.Done != 3 || w.armed() != "" {
+		t.Errorf("the successor: %+v, %v, armed %q", report, err, w.armed())
+	}
+	var cleared []string
+	for range 3 { // the first drain's watch, and the second's two
+		cleared = append(cleared, receive(w, book.cleared))
+	}
+	if !slices.Contains(cleared, next.Alarm) {
+		t.Errorf("cleared %v, not %s", cleared, next.Alarm)
 	}
 }

@@ -20,12 +20,18 @@ import (
 // takes a tenth of a second. Nothing sweeps.
 func withAlarms(t *testing.T, faults lambdatest.Faults) (api, database string, lambda *lambdatest.Server, scheduler *schedulertest.Server) {
 	t.Helper()
+	return withAlarmsOn(t, lambdatest.Function{Bootstrap: build(t, "functions/handler", lambdaTags), Timeout: 30 * time.Second, AllowLoop: true, Faults: faults}, 600)
+}
+
+// withAlarmsOn is withAlarms with a handler function that is built and set up otherwise, and a minute of another length.
+func withAlarmsOn(t *testing.T, h lambdatest.Function, scale float64) (api, database string, lambda *lambdatest.Server, scheduler *schedulertest.Server) {
+	t.Helper()
 	database = dbtest.Database(t)
 	lambda, err := lambdatest.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	scheduler, err = schedulertest.New(schedulertest.Lambda(lambda.URL()), schedulertest.Options{Groups: []string{"alarms"}, Scale: 600})
+	scheduler, err = schedulertest.New(schedulertest.Lambda(lambda.URL()), schedulertest.Options{Groups: []string{"alarms"}, Scale: scale})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,9 +53,10 @@ func withAlarms(t *testing.T, faults lambdatest.Faults) (api, database string, l
 	if out, err := migrate.CombinedOutput(); err != nil {
 		t.Fatalf("migrate: %v\n%s", err, out)
 	}
+	h.Name, h.Env, h.Log = "Handler", append(h.Env, settings...), &log
 	for _, f := range []lambdatest.Function{
+		h,
 		{Name: "Enqueue", Bootstrap: build(t, "functions/enqueue", lambdaTags), Env: append(settings, "DOZE_AUTH_PLATFORM=true"), Timeout: 30 * time.Second, Log: &log},
-		{Name: "Handler", Bootstrap: build(t, "functions/handler", lambdaTags), Env: settings, Timeout: 30 * time.Second, AllowLoop: true, Log: &log, Faults: faults},
 	} {
 		if err := lambda.Add(f); err != nil {
 			t.Fatal(err)

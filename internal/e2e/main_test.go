@@ -36,7 +36,13 @@ var builds sync.Map // package → func() (string, error)
 // build builds a main once for all tests and returns the binary.
 func build(t *testing.T, pkg string, flags ...string) string {
 	t.Helper()
-	once, _ := builds.LoadOrStore(pkg, sync.OnceValues(func() (string, error) {
+	return buildAs(t, pkg, pkg, flags...)
+}
+
+// buildAs is build with a name, for a package that is built in more than one way.
+func buildAs(t *testing.T, name, pkg string, flags ...string) string {
+	t.Helper()
+	once, _ := builds.LoadOrStore(name, sync.OnceValues(func() (string, error) {
 		dir, err := os.MkdirTemp("", "doze-e2e-")
 		if err != nil {
 			return "", err

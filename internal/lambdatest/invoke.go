@@ -57,6 +57,10 @@ func (s *Server) Invoke(ctx context.Context, name string, payload []byte) ([]byt
 	return s.invoke(ctx, name, payload, "")
 }
 
+// FireAndForget is an async invoke that needs no client. It returns without an error if the function was not
+// added or the event is refused: its sender would not know.
+func (s *Server) FireAndForget(name string, payload []byte) { _, _ = s.accept(name, payload, "") }
+
 func (s *Server) invoke(ctx context.Context, name string, payload []byte, trace string) ([]byte, error) {
 	inv := newInvocation(payload, trace)
 	s.mu.Lock()
