@@ -18,6 +18,7 @@ type Client struct {
 	db      queue.DB      // for single statements, the pool with each of them unnamed
 	store   *queue.Store
 	trigger queue.Trigger
+	alarm   queue.Alarm // nil for none
 	cfg     Config
 	log     *slog.Logger
 	count   struct{ added, duplicates, repeats, unknown, fired, fireErrors atomic.Int64 }
@@ -41,7 +42,11 @@ func New(pool *pgxpool.Pool, trigger queue.Trigger, cfg Config) (*Client, error)
 	if err != nil {
 		return nil, err
 	}
-	return &Client{pool: pool, db: queue.Unnamed(pool), store: store, trigger: trigger, cfg: cfg, log: cfg.Logger}, nil
+	c := &Client{pool: pool, db: queue.Unnamed(pool), store: store, trigger: trigger, cfg: cfg, log: cfg.Logger}
+	if cfg.Alarm != nil {
+		c.alarm = steadyAlarm{cfg.Alarm}
+	}
+	return c, nil
 }
 
 // Add stores one job and wakes its queue. When it returns nil the job is committed. It is

@@ -38,9 +38,9 @@ type Config struct {
 	// KeyHold is how long the key of a job stays taken after the job has finished: see
 	// [Key]. Zero: 24 h. It should outlast the retries of whoever sends the job.
 	KeyHold time.Duration
-	// FireTimeout is how long a queue may take to be rung and its trigger to be
-	// fired, once the jobs are committed. Zero: 2 s. A call may outlast its context by this
-	// much, since a committed job should not wait because its caller has left.
+	// FireTimeout is how long each step may take that follows once the jobs are committed: to ring, to
+	// set an alarm, to fire the trigger. Zero: 2 s. A call may outlast its context by these
+	// steps, since a committed job should not wait because its caller has left.
 	FireTimeout time.Duration
 	// Timeout is how long one call may take with its tries to reach the database.
 	// Zero: 30 s, which is enough for a suspended database to wake up. It does

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/dozequeue/doze/queue"
 )
 
@@ -22,13 +24,14 @@ const atOnce = 8
 // somebody else enqueues there, an alarm goes off or the sweep comes by; it has been
 // logged and counted.
 func (c *Client) Fire(ctx context.Context, added ...Added) error {
-	c.setAlarms(ctx, added)
-	return c.ringAndFire(ctx, queuesOf(added), queue.ReasonEnqueue)
+	err := c.ringAndFire(ctx, queuesOf(added), queue.ReasonEnqueue)
+	c.setAlarms(ctx, added) // last, as what is later has time
+	return err
 }
 
 // setAlarms has the queues of jobs that are due later woken then.
 func (c *Client) setAlarms(ctx context.Context, added []Added) {
-	if c.cfg.Alarm == nil {
+	if c.alarm == nil {
 		return
 	}
 	var queues []string
@@ -37,15 +40,17 @@ func (c *Client) setAlarms(ctx context.Context, added []Added) {
 			queues = append(queues, a.Queue)
 		}
 	}
-	for _, name := range queues {
+	each(queues, func(_ int, name string) {
 		setting, cancel := c.afterCommit(ctx)
-		if err := c.store.EnsureQueue(setting, c.db, name); err != nil {
-			c.log.Warn("alarm not set, the sweep covers it", "queue", name, "error", err)
-		} else if _, err := c.store.SetNextAlarm(setting, c.db, c.cfg.Alarm, name); err != nil {
+		defer cancel()
+		err := c.store.EnsureQueue(setting, c.db, name)
+		if err == nil {
+			_, err = c.store.SetNextAlarm(setting, c.db, c.alarm, name)
+		}
+		if err != nil {
 			c.log.Warn("alarm not set, the sweep covers it", "queue", name, "error", err)
 		}
-		cancel()
-	}
+	})
 }
 
 // queuesOf are the queues in which something may be due, each once.
@@ -90,7 +95,8 @@ func (c *Client) ringAndFire(ctx context.Context, queues []string, reason queue.
 	return c.fire(ctx, fire, reason)
 }
 
-// afterCommit is a context for what a committed job still needs, whether or not its caller waits.
+// afterCommit is a context for one step that a committed job still needs, whether or not its caller
+// waits. Each step has its own: one that hangs must not use up the time of the next.
 func (c *Client) afterCommit(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), c.cfg.FireTimeout)
 }
@@ -98,29 +104,34 @@ func (c *Client) afterCommit(ctx context.Context) (context.Context, context.Canc
 // fire fires the trigger for queues that were rung, and returns when all are done: a process
 // that is frozen once it has answered would not get to it later.
 func (c *Client) fire(ctx context.Context, queues []string, reason queue.Reason) error {
+	errs := make([]error, len(queues))
+	each(queues, func(i int, name string) { errs[i] = c.fireOne(ctx, name, reason) })
+	return errors.Join(errs...)
+}
+
+// each calls do for all of queues, some at once, and returns when all are done.
+func each(queues []string, do func(i int, name string)) {
 	if len(queues) == 1 {
-		return c.fireOne(ctx, queues[0], reason)
+		do(0, queues[0])
+		return
 	}
-	var (
-		all  sync.WaitGroup
-		free = make(chan struct{}, atOnce)
-		errs = make([]error, len(queues))
-	)
+	var all sync.WaitGroup
+	free := make(chan struct{}, atOnce)
 	for i, name := range queues {
 		free <- struct{}{}
 		all.Go(func() {
 			defer func() { <-free }()
-			errs[i] = c.fireOne(ctx, name, reason)
+			do(i, name)
 		})
 	}
 	all.Wait()
-	return errors.Join(errs...)
 }
 
 func (c *Client) fireOne(ctx context.Context, name string, reason queue.Reason) error {
+	alarm := c.watch(ctx, name) // before the trigger's time begins
 	firing, cancel := c.afterCommit(ctx)
 	defer cancel()
-	err := c.callTrigger(firing, queue.Wake{Version: 1, Queue: name, Reason: reason, Alarm: c.watch(firing, name)})
+	err := c.callTrigger(firing, queue.Wake{Version: 1, Queue: name, Reason: reason, Alarm: alarm})
 	if err == nil {
 		c.count.fired.Add(1)
 		return nil
@@ -143,15 +154,43 @@ const lost = 30 * time.Second
 // watch sets an alarm in case the wake is lost, if it can be taken back: the drain that the wake
 // brings does so, by the id in it. It returns the id, empty if none was set.
 func (c *Client) watch(ctx context.Context, name string) string {
-	alarm, ok := c.cfg.Alarm.(queue.Clearer)
-	if !ok {
+	if _, ok := c.cfg.Alarm.(queue.Clearer); !ok {
 		return ""
 	}
-	id, err := c.store.SetAlarm(ctx, c.db, alarm, name, lost)
-	if err != nil {
+	setting, cancel := c.afterCommit(ctx)
+	defer cancel()
+	id := uuid.New()
+	set, err := c.store.SetAlarmAs(setting, c.db, c.alarm, name, lost, id)
+	switch {
+	case err != nil:
+		// It may be recorded, or even set: then the drain takes it back all the same.
 		c.log.Warn("no alarm is set in case the wake is lost", "queue", name, "error", err)
+	case !set:
+		return ""
 	}
-	return id
+	return id.String()
+}
+
+// steadyAlarm makes an error of an alarm's panic, as callTrigger does of a trigger's. It has all of
+// the alarm that is used through it.
+type steadyAlarm struct{ queue.Alarm }
+
+// Set sets the alarm.
+func (s steadyAlarm) Set(ctx context.Context, wake queue.Wake, in time.Duration) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("alarm panicked: %v", p)
+		}
+	}()
+	return s.Alarm.Set(ctx, wake, in)
+}
+
+// Grain is that of the alarm, if it has one.
+func (s steadyAlarm) Grain() time.Duration {
+	if g, ok := s.Alarm.(queue.Grained); ok {
+		return g.Grain()
+	}
+	return 0
 }
 
 // callTrigger makes an error of a trigger's panic: the job is committed, and an Add that

@@ -62,6 +62,133 @@ func TestFire_HangsNoLongerThanItsTimeout(t *testing.T) {
 	}
 }
 
+// An alarm service that does not answer, or panics, keeps nobody from being woken, in whichever way the wake comes about.
+func TestFire_WhateverTheAlarmServiceDoes(t *testing.T) {
+	t.Parallel()
+	for kind, wrap := range map[string]func(*alarms) queue.Alarm{
+		"plain":     func(a *alarms) queue.Alarm { return a },
+		"clearable": func(a *alarms) queue.Alarm { return clearable{a} },
+	} {
+		for name, misbehave := range map[string]func(ctx context.Context){
+			"hangs":  func(ctx context.Context) { <-ctx.Done() },
+			"panics": func(context.Context) { panic("nil map") },
+		} {
+			t.Run(kind+" "+name, func(t *testing.T) {
+				t.Parallel()
+				b := setup(t)
+				var asked []time.Time // when the alarm service had to be done
+				service := &alarms{err: context.DeadlineExceeded, before: func(ctx context.Context, _ queue.Wake) {
+					deadline, ok := ctx.Deadline()
+					if !ok {
+						t.Error("the alarm service has no deadline")
+					}
+					asked = append(asked, deadline)
+					misbehave(ctx)
+				}}
+				b.trigger.before = func(ctx context.Context, _ queue.Wake) {
+					deadline, ok := ctx.Deadline()
+					if !ok || len(asked) > 0 && !deadline.After(asked[len(asked)-1]) {
+						t.Error("the trigger has no time of its own")
+					}
+				}
+				client := b.newClient(b.pool, Config{Alarm: wrap(service), FireTimeout: 50 * time.Millisecond})
+				for call, add := range map[string]func(on string) error{
+					"Add":     func(on string) error { _, err := client.Add(b.ctx, greet{}, On(on)); return err },
+					"AddMany": func(on string) error { _, err := client.AddMany(b.ctx, soonAndLater(on)); return err },
+					"InTx": func(on string) error {
+						return client.InTx(b.ctx, func(tx *Tx) error { _, err := tx.AddMany(b.ctx, soonAndLater(on)); return err })
+					},
+					"Fire": func(on string) error { return client.Fire(b.ctx, Added{Queue: on}, Added{Queue: on, later: true}) },
+				} {
+					asked = nil
+					if err := add(call); err != nil {
+						t.Errorf("%s: %v", call, err)
+					}
+					wantQueues(t, b.trigger.take(), call)
+					if most := map[string]int{"plain": 1, "clearable": 2}[kind]; len(asked) > most {
+						t.Errorf("%s: the alarm service was asked %d times", call, len(asked))
+					}
+				}
+				if s := client.Stats(); s.Fired != 4 || s.FireErrors != 0 {
+					t.Errorf("stats %+v", s)
+				}
+				// What the service has not taken must not keep others from setting theirs.
+				if n := value[int](b, "SELECT count(*) FROM doze.queues WHERE armed_at IS NOT NULL"); name == "panics" && n > 0 {
+					t.Errorf("%d alarms are recorded that are not set", n)
+				}
+			})
+		}
+	}
+}
+
+// If the alarm service does not say whether it has the alarm, the wake names it all the same, so that the
+// drain takes it back.
+func TestFire_WakeNamesAnAlarmThatMayBeSet(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var id string
+	service := &alarms{err: context.DeadlineExceeded, before: func(ctx context.Context, wake queue.Wake) {
+		id = wake.Alarm
+		<-ctx.Done()
+	}}
+	client := b.newClient(b.pool, Config{Alarm: clearable{service}, FireTimeout: 50 * time.Millisecond})
+	var wake queue.Wake
+	b.trigger.before = func(_ context.Context, w queue.Wake) { wake = w }
+	if _, err := client.Add(b.ctx, greet{}); err != nil {
+		t.Fatal(err)
+	}
+	if id == "" || wake.Alarm != id {
+		t.Fatalf("the wake names alarm %q, want %q", wake.Alarm, id)
+	}
+	conn, err := b.pool.Acquire(b.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	slot := queue.Slot{Queue: "default", Token: uuid.New(), Lease: time.Minute}
+	if taken, err := b.store.Start(b.ctx, conn.Conn(), slot, wake.Alarm, 10); err != nil || !taken.Slot {
+		t.Fatal(taken, err)
+	}
+	if !value[bool](b, "SELECT armed_at IS NULL FROM doze.queues") {
+		t.Error("the alarm is still recorded")
+	}
+}
+
+func soonAndLater(on string) []Entry {
+	return []Entry{{greet{"soon"}, []Option{On(on)}}, {greet{"later"}, []Option{On(on), In(time.Hour)}}}
+}
+
+// Those who are due come first: what is later has time.
+func TestFire_BeforeAlarmsAreSet(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	fired := 0
+	service := &alarms{before: func(context.Context, queue.Wake) { fired = len(b.trigger.take()) }}
+	client := b.newClient(b.pool, Config{Alarm: service})
+	err := client.InTx(b.ctx, func(tx *Tx) error { _, err := tx.AddMany(b.ctx, soonAndLater("q")); return err })
+	if err != nil || fired != 1 || len(service.take()) != 1 {
+		t.Errorf("%v, %d wakes were fired before the alarm was set, want 1 and 1 alarm", err, fired)
+	}
+}
+
+// A grain that the service has is kept to.
+func TestFire_AlarmOfAGrainedService(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	service := &alarms{}
+	client := b.newClient(b.pool, Config{Alarm: grained{service}})
+	if _, err := client.Add(b.ctx, greet{}, In(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if all := service.take(); len(all) != 1 || all[0].in != time.Minute {
+		t.Errorf("set %+v, want one alarm in a minute", all)
+	}
+}
+
+type grained struct{ *alarms }
+
+func (grained) Grain() time.Duration { return time.Minute }
+
 func TestFire_HappensBeforeAddReturnsAndAfterTheCommit(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
