@@ -3,10 +3,12 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -43,6 +45,14 @@ type Config struct {
 	Schema string
 	// Suspend is the database's suspend time; zero skips what depends on it.
 	Suspend time.Duration
+	// Connections is true if any open connection keeps the database awake, as with Aurora; else a session that
+	// is idle does not.
+	Connections bool
+	// For names what this login is to do: enqueue, drain or sweep. Empty: what it may do is only told.
+	For []string
+	// Lease that drains are set to hold jobs for, and Function the time limit of their function; zero for no
+	// setting.
+	Lease, Function time.Duration
 	// Sweep is the period of sweeps; zero skips what depends on it.
 	Sweep time.Duration
 }
@@ -50,7 +60,7 @@ type Config struct {
 // Look makes all checks. It returns an error only if the database cannot be asked.
 func Look(ctx context.Context, conn *pgx.Conn, cfg Config) ([]Finding, error) {
 	var all []Finding
-	for _, check := range []func(context.Context, *pgx.Conn, Config) ([]Finding, error){schema, pooler, sessions, holders, settings} {
+	for _, check := range []func(context.Context, *pgx.Conn, Config) ([]Finding, error){schema, may, pooler, sessions, holders, settings} {
 		found, err := check(ctx, conn, cfg)
 		if err != nil {
 			return all, err
@@ -77,6 +87,41 @@ func schema(ctx context.Context, conn *pgx.Conn, cfg Config) ([]Finding, error) 
 		return nil, err
 	}
 	return []Finding{one(OK, "", "the tables are at version %d", migrations.Version)}, nil
+}
+
+// may says what this login may do.
+func may(ctx context.Context, conn *pgx.Conn, cfg Config) ([]Finding, error) {
+	text, err := files.ReadFile("sql/may.sql")
+	if err != nil {
+		return nil, err
+	}
+	allowed := make(map[string]bool)
+	var enqueue, drain, sweep bool
+	err = queue.Unnamed(conn).QueryRow(ctx, queue.Qualify(string(text), cmp.Or(cfg.Schema, queue.DefaultSchema))).Scan(&enqueue, &drain, &sweep)
+	var pg *pgconn.PgError
+	switch {
+	case errors.As(err, &pg): // there are no tables, or it may not even know of them: said before
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	allowed["enqueue"], allowed["drain"], allowed["sweep"] = enqueue, drain, sweep
+	var all []Finding
+	for _, what := range cfg.For {
+		if !allowed[what] {
+			all = append(all, one(Fault, fmt.Sprintf("grant it the role %s_%s", cmp.Or(cfg.Schema, queue.DefaultSchema), what), "this login may not %s", what))
+		}
+	}
+	var can []string
+	for _, what := range []string{"enqueue", "drain", "sweep"} {
+		if allowed[what] {
+			can = append(can, what)
+		}
+	}
+	if len(can) == 0 {
+		can = []string{"do nothing with jobs"}
+	}
+	return append(all, one(OK, "", "this login may %s", strings.Join(can, ", "))), nil
 }
 
 // pooler checks that two transactions sent at once stay two: the wake protocol stands on it.
@@ -125,13 +170,13 @@ func sessions(ctx context.Context, conn *pgx.Conn, cfg Config) ([]Finding, error
 	}
 	defer rows.Close()
 	var all []Finding
-	open := 0
+	open, kept := 0, 0
 	for rows.Next() {
 		var pid int32
 		var app, user, state, kind string
-		var seconds, horizon int64
+		var seconds, horizon, age int64
 		var listens bool
-		if err := rows.Scan(&pid, &app, &user, &state, &kind, &seconds, &horizon, &listens); err != nil {
+		if err := rows.Scan(&pid, &app, &user, &state, &kind, &seconds, &horizon, &listens, &age); err != nil {
 			return nil, err
 		}
 		who := fmt.Sprintf("session %d of %s (%s)", pid, user, app)
@@ -147,7 +192,17 @@ func sessions(ctx context.Context, conn *pgx.Conn, cfg Config) ([]Finding, error
 			all = append(all, one(Warning, "it keeps the database awake and holds vacuum back; end its transaction", "%s is %s for %d s", who, state, seconds))
 		case horizon > 1_000_000:
 			all = append(all, one(Warning, "vacuum cannot remove what it might still see; end its transaction", "%s holds a snapshot %d transactions old", who, horizon))
+		case kind == "client backend" && cfg.Suspend > 0 && age > int64(cfg.Suspend.Seconds()):
+			if seconds < int64(cfg.Suspend.Seconds()) {
+				all = append(all, one(Warning, "if it asks again and again (a poller, a health check, a dashboard) the database never sleeps; ask less often than it suspends",
+					"%s is open for %d s and asked something %d s ago", who, age, seconds))
+			} else {
+				kept++
+			}
 		}
+	}
+	if kept > 0 && cfg.Connections {
+		all = append(all, one(Warning, "let the pools close idle connections: a minimum size of 0, DOZE_CONNECTIONS=close", "%d sessions are kept open and idle, which keeps the database awake for ever", kept))
 	}
 	if open > 0 {
 		all = append(all, one(OK, "", "%d other sessions are open; where connections count (Aurora) they keep the database awake", open))
@@ -190,6 +245,14 @@ func settings(_ context.Context, _ *pgx.Conn, cfg Config) ([]Finding, error) {
 			all = append(all, one(Warning, "sweep less often than the database suspends", "a sweep each %v keeps a database that suspends after %v awake for ever", cfg.Sweep, cfg.Suspend))
 		} else {
 			all = append(all, one(OK, "", "sweeps each %v keep the database awake for %.1f hours a month", cfg.Sweep, 730*cfg.Suspend.Hours()/cfg.Sweep.Hours()))
+		}
+	}
+	if cfg.Lease > 0 && cfg.Function > 0 {
+		if cfg.Lease < cfg.Function {
+			all = append(all, one(Warning, "leave DOZE_LEASE unset: the lease then ends with the function, and nothing needs renewing",
+				"a lease of %v in a function of %v is renewed each %v, and a function that is frozen meanwhile loses its jobs", cfg.Lease, cfg.Function, cfg.Lease/3))
+		} else {
+			all = append(all, one(OK, "", "the lease outlives its function"))
 		}
 	}
 	return all, nil

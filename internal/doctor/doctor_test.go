@@ -79,3 +79,67 @@ func TestDoctorWorksThroughAPooler(t *testing.T) {
 		t.Errorf("two transactions at once through PgBouncer: %q", level)
 	}
 }
+
+func TestDoctorSaysWhatALoginMayDo(t *testing.T) {
+	conn := connect(t, dbtest.Database(t))
+	if _, err := migrations.Up(t.Context(), conn, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := migrations.Grant(t.Context(), conn, ""); err != nil {
+		t.Fatal(err)
+	}
+	all := doctor.Config{Schema: "doze", For: []string{"enqueue", "drain", "sweep"}}
+	if level := finds(t, conn, all, "this login may enqueue, drain, sweep"); level != doctor.OK {
+		t.Errorf("the owner: %q", level)
+	}
+	for _, role := range all.For {
+		if _, err := conn.Exec(t.Context(), "SET ROLE doze_"+role); err != nil {
+			t.Fatal(err)
+		}
+		for _, what := range all.For {
+			want := doctor.Fault
+			if what == role {
+				want = ""
+			}
+			if level := finds(t, conn, all, "this login may not "+what); level != want {
+				t.Errorf("role %s, %s: %q, want %q", role, what, level, want)
+			}
+		}
+		if level := finds(t, conn, doctor.Config{Schema: "doze"}, "this login may "+role); level != doctor.OK {
+			t.Errorf("role %s: %q", role, level)
+		}
+	}
+}
+
+func TestDoctorFindsPollersAndPools(t *testing.T) {
+	url := dbtest.Database(t)
+	conn, poller, idle := connect(t, url), connect(t, url), connect(t, url)
+	_ = idle
+	// Both are older than this suspend time, and one has just asked something.
+	cfg := doctor.Config{Schema: "doze", Suspend: time.Second, Connections: true}
+	deadline := time.Now().Add(time.Minute)
+	for finds(t, conn, cfg, "kept open and idle") != doctor.Warning {
+		if time.Now().After(deadline) {
+			t.Fatal("an idle session was not found")
+		}
+	}
+	if _, err := poller.Exec(t.Context(), "SELECT 1"); err != nil {
+		t.Fatal(err)
+	}
+	if level := finds(t, conn, cfg, "asked something"); level != doctor.Warning {
+		t.Errorf("a poller: %q", level)
+	}
+	cfg.Connections = false
+	if level := finds(t, conn, cfg, "kept open and idle"); level != "" {
+		t.Errorf("idle sessions where only queries count: %q", level)
+	}
+}
+
+func TestDoctorComparesLeaseAndFunction(t *testing.T) {
+	conn := connect(t, dbtest.Database(t))
+	for lease, want := range map[time.Duration]doctor.Level{time.Minute: doctor.Warning, time.Hour: doctor.OK, 0: ""} {
+		if level := finds(t, conn, doctor.Config{Schema: "doze", Lease: lease, Function: 15 * time.Minute}, "lease"); level != want {
+			t.Errorf("lease %v: %q, want %q", lease, level, want)
+		}
+	}
+}
