@@ -268,6 +268,84 @@ func TestFire_NotForDelayedJobs(t *testing.T) {
 	wantQueues(t, b.trigger.take())
 }
 
+// A job that is certainly later wakes nobody now, be it later by a delay or by a time; one that may be due wakes.
+func TestFire_JobsWithATime(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	service := &alarms{}
+	withAlarm := b.newClient(b.pool, Config{Alarm: service})
+	for _, c := range []struct {
+		name   string
+		client *Client
+		option Option
+		wakes  bool
+		alarm  time.Duration // about; zero for none
+	}{
+		{"delay", withAlarm, In(time.Hour), false, time.Hour},
+		{"in an hour", withAlarm, At(time.Now().Add(time.Hour)), false, time.Hour},
+		{"in an hour elsewhere", withAlarm, At(time.Now().Add(time.Hour).In(time.FixedZone("", -9*3600))), false, time.Hour},
+		{"at the end of time", withAlarm, At(time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)), false, queue.MaxDelay},
+		// The database's clock may be ahead of this one by so much, and the drain that comes sets the alarm.
+		{"in half a minute", withAlarm, At(time.Now().Add(30 * time.Second)), true, 0},
+		{"an hour ago", withAlarm, At(time.Now().Add(-time.Hour)), true, 0},
+		{"no time", withAlarm, At(time.Time{}), true, 0},
+		{"delay, then no time", withAlarm, func(d *draft) { In(time.Hour)(d); At(time.Time{})(d) }, true, 0},
+		// Nobody is woken when the time comes, but perhaps by an alarm of the drain that comes now.
+		{"in an hour, and no alarm", b.client, At(time.Now().Add(time.Hour)), true, 0},
+	} {
+		entry := func(on string) []Entry { return []Entry{{greet{}, []Option{On(on), c.option}}} }
+		for call, add := range map[string]func(on string) error{
+			"Add":     func(on string) error { _, err := c.client.Add(b.ctx, greet{}, On(on), c.option); return err },
+			"AddMany": func(on string) error { _, err := c.client.AddMany(b.ctx, entry(on)); return err },
+			"InTx": func(on string) error {
+				return c.client.InTx(b.ctx, func(tx *Tx) error { _, err := tx.Add(b.ctx, greet{}, On(on), c.option); return err })
+			},
+			"AddManyTx": func(on string) error {
+				return c.client.InTx(b.ctx, func(tx *Tx) error { _, err := tx.AddMany(b.ctx, entry(on)); return err })
+			},
+		} {
+			on := strings.ReplaceAll(strings.ReplaceAll(c.name+"."+call, " ", "-"), ",", "")
+			if err := add(on); err != nil {
+				t.Fatalf("%s: %v", on, err)
+			}
+			if woken := len(b.trigger.take()) > 0; woken != c.wakes || b.bell(on) != c.wakes {
+				t.Errorf("%s: woken %v, rung %v, want %v", on, woken, b.bell(on), c.wakes)
+			}
+			switch set := service.take(); {
+			case (c.alarm > 0) != (len(set) == 1) || len(set) > 1:
+				t.Errorf("%s: alarms %v, want one in %v", on, set, c.alarm)
+			case c.alarm > 0 && (set[0].queue != on || (set[0].in-c.alarm).Abs() > c.alarm/50):
+				t.Errorf("%s: alarm %v, want it in %v", on, set[0], c.alarm)
+			}
+		}
+	}
+}
+
+// That this machine's clock takes a due job for a later one costs a second.
+func TestFire_AlarmOfALaterJobThatIsDue(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	service := &alarms{}
+	due := time.Now().Add(time.Hour).Truncate(time.Second)
+	err := b.newClient(b.pool, Config{Alarm: service}).InTx(b.ctx, func(tx *Tx) error {
+		if _, err := tx.Add(b.ctx, greet{}, At(due)); err != nil {
+			return err
+		}
+		var stored time.Time
+		if err := tx.QueryRow(b.ctx, queue.Qualify("SELECT run_at FROM doze.jobs", b.schema)).Scan(&stored); err != nil || !stored.Equal(due) {
+			t.Errorf("stored %v, %v, want %v", stored, err, due)
+		}
+		_, err := tx.Exec(b.ctx, queue.Qualify("UPDATE doze.jobs SET run_at = now()", b.schema)) // as if its clock were ahead
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if set := service.take(); len(set) != 1 || set[0].in != time.Second {
+		t.Errorf("alarms %v, want one in a second", set)
+	}
+}
+
 func TestFire_WhenTheRingFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -40,7 +41,7 @@ type Added struct {
 	// very call was committed and its answer was lost.
 	Duplicate bool
 
-	later bool // it has a delay, so there is nothing to wake anybody for
+	later bool // it has a delay, so there is nothing to wake anybody for now
 }
 
 // batch is jobs that have been checked.
@@ -112,12 +113,27 @@ func (c *Client) batch(entries []RawEntry) (*batch, error) {
 			seen[d.job.ID] = i
 			b.repeat = true
 		}
+		c.place(&d.job)
 		if total += len(d.job.Payload); total > MaxBatch {
 			return nil, tooLarge(&queue.FieldError{Index: i, Field: "payload", Rule: fmt.Sprintf("the payloads have more than %d bytes together; split the batch", MaxBatch)})
 		}
 		b.jobs = append(b.jobs, d.job)
 	}
 	return b, nil
+}
+
+// ahead is how far a time must be from now by this machine's clock to be later by the database's clock
+// for certain.
+const ahead = time.Minute
+
+// place gives a job that is due at a later time its delay as well. The insert goes by the time; all that
+// has to know who is to be woken goes by the delay: jobs without one may be due now, so their queue is
+// rung, and those with one get an alarm. A time that is near counts as now: the drain that comes
+// sets the alarm for it. So does any time where this client sets no alarms.
+func (c *Client) place(job *queue.NewJob) {
+	if in := time.Until(job.RunAt); c.alarm != nil && in > ahead {
+		job.Delay = min(in, queue.MaxDelay)
+	}
 }
 
 func (c *Client) check(d *draft) error {

@@ -27,7 +27,8 @@ func On(queueName string) Option {
 }
 
 // At makes the job due at t, which is compared with the database's clock. The zero
-// time, like any past one, means now.
+// time, like any past one, means now. With a [Config.Alarm] one that is more than a minute ahead
+// wakes nobody until then.
 func At(t time.Time) Option {
 	return func(d *draft) { d.job.RunAt, d.job.Delay = t, 0 }
 }
