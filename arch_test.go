@@ -26,11 +26,13 @@ var may = map[string][]string{
 	"handler":                         {"queue", "schedule", "internal/receive"},
 	"sweeper":                         {"queue", "schedule", "internal/receive"},
 	"schedule":                        {"queue"},
+	"resident":                        {"handler", "queue", "trigger/notify"},
 	"trigger":                         {"queue", "internal/signature"},
 	"trigger/awslambda":               {"queue", "trigger/internal/awsenv", "trigger/internal/wire"},
 	"trigger/awslambda/awsdefault":    {"trigger/awslambda", "queue"},
 	"trigger/awsscheduler":            {"queue", "trigger/internal/awsenv", "trigger/internal/wire"},
 	"trigger/awsscheduler/awsdefault": {"trigger/awsscheduler", "queue"},
+	"trigger/notify":                  {"queue", "trigger/internal/wire"},
 	"trigger/triggertest":             {"queue"},
 	"internal/receive":                {"internal/signature"},
 	"internal/signature":              {},
@@ -38,6 +40,7 @@ var may = map[string][]string{
 	"internal/database":               {"internal/env", "queue"},
 	"internal/sleepy":                 {"internal/pgdev"},
 	"internal/doctor":                 {"migrations", "queue"},
+	"internal/cost":                   {},
 	"internal/serve":                  {},
 	"internal/pgdev":                  {},
 	"internal/dbtest":                 {"internal/pgdev"},
@@ -94,6 +97,29 @@ func TestPackagesImportOnlyWhatTheyMay(t *testing.T) {
 	}
 	if seen < len(may) {
 		t.Errorf("saw %d packages, want at least the %d that have a rule", seen, len(may))
+	}
+}
+
+// Only a resident process has a session to keep: everything else passes through a transaction-mode pooler.
+func TestOnlyAResidentProcessListens(t *testing.T) {
+	t.Parallel()
+	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (path == "bench" || path == "resident"): // rivals listen
+			return filepath.SkipDir
+		case filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if bytes.Contains(text, []byte("WaitForNotification(")) || bytes.Contains(text, []byte(`"LISTEN `)) {
+			t.Errorf("%s listens: only package resident may", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
