@@ -53,7 +53,10 @@ func withAlarmsOn(t *testing.T, h lambdatest.Function, scale float64) (api, data
 	if out, err := migrate.CombinedOutput(); err != nil {
 		t.Fatalf("migrate: %v\n%s", err, out)
 	}
-	h.Name, h.Env, h.Log = "Handler", append(h.Env, settings...), &log
+	h.Name, h.Env = "Handler", append(h.Env, settings...)
+	if h.Log == nil {
+		h.Log = &log
+	}
 	for _, f := range []lambdatest.Function{
 		h,
 		{Name: "Enqueue", Bootstrap: build(t, "functions/enqueue", lambdaTags), Env: append(settings, "DOZE_AUTH_PLATFORM=true"), Timeout: 30 * time.Second, Log: &log},

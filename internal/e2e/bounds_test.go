@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -85,7 +86,8 @@ func TestFunctionsOnLambdaHandOverALongBacklog(t *testing.T) {
 			if full {
 				n, lives = 100_000, 5*time.Second
 			}
-			f := lambdatest.Function{Bootstrap: buildSlow(t), Timeout: lives, AllowLoop: allowed, Env: []string{"DOZE_CONCURRENCY=50"}}
+			var log printed
+			f := lambdatest.Function{Log: &log, Bootstrap: buildSlow(t), Timeout: lives, AllowLoop: allowed, Env: []string{"DOZE_CONCURRENCY=50"}}
 			// Its minute takes three seconds, so an alarm for the end of a lease is early, and one drain too many.
 			api, url, lambda, scheduler := withAlarmsOn(t, f, 20)
 			db := pool(t, url)
@@ -98,6 +100,7 @@ func TestFunctionsOnLambdaHandOverALongBacklog(t *testing.T) {
 				t.Fatal(err)
 			}
 			insertMany(t, ctx, db, "slow", n-1)
+			begun := time.Now()
 			postJob(t, api, `{"kind":"slow"}`)
 			eventually(t, ctx, "all jobs have finished", func() (bool, string) {
 				left := live(t, ctx, db, "doze")
@@ -115,15 +118,37 @@ func TestFunctionsOnLambdaHandOverALongBacklog(t *testing.T) {
 			if c.Invocations < 17 || c.Invocations > 200 {
 				t.Errorf("%d drains; want more than 16 in a row, and no flood", c.Invocations)
 			}
-			// One more may come and find no slot; it runs nothing.
-			if c.MaxConcurrent > slots+1 || c.TimedOut > 0 || c.Errors > 0 {
-				t.Errorf("%+v; want no more at once than slots, and none that is killed or fails", c)
+			if c.TimedOut > 0 || c.Errors > 0 {
+				t.Errorf("%+v; want none that is killed or fails", c)
+			}
+			// Others may come and find no slot. Those that had one took turns: but for a moment after it is given up.
+			if all, held := time.Since(begun), heldSlots(t, log.String()); held > all*slots*11/10 {
+				t.Errorf("drains with a slot took %v together in %v; want no more at once than slots", held, all)
 			}
 			if cut := c.Looped > 0; cut == allowed {
 				t.Errorf("%d were cut by loop detection", c.Looped)
 			}
 		})
 	}
+}
+
+// heldSlots is how long the drains took together that had a slot, by what they logged.
+func heldSlots(t *testing.T, log string) (sum time.Duration) {
+	t.Helper()
+	for line := range strings.Lines(log) {
+		var said struct {
+			Msg    string        `json:"msg"`
+			NoSlot bool          `json:"no_slot"`
+			Took   time.Duration `json:"took"`
+		}
+		if json.Unmarshal([]byte(line), &said) == nil && said.Msg == "drained" && !said.NoSlot {
+			sum += said.Took
+		}
+	}
+	if sum == 0 {
+		t.Fatal("no drain logged what it did")
+	}
+	return sum
 }
 
 // A flood of enqueues, and beside it one of wakes that are forged, doubled, or about nothing: each costs a drain
