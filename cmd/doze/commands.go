@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"github.com/dozequeue/doze/internal/database"
 	"github.com/dozequeue/doze/migrations"
 	"github.com/dozequeue/doze/queue"
+	"github.com/dozequeue/doze/resident"
 	"github.com/dozequeue/doze/sweeper"
 )
 
@@ -136,10 +138,11 @@ type drainCmd struct {
 	target
 	jsonFlag
 	Queue string        `arg:"" optional:"" default:"default" help:"Queue to drain."`
+	All   bool          `help:"Drain each queue that has due work, instead of one."`
 	Limit time.Duration `default:"5m" help:"Longest time; what is left then stays queued."`
 }
 
-// Run drains a queue once.
+// Run drains a queue once, or each.
 func (c *drainCmd) Run(ctx context.Context, o *output) error {
 	t, err := c.open(ctx)
 	if err != nil {
@@ -153,18 +156,29 @@ func (c *drainCmd) Run(ctx context.Context, o *output) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Limit)
 	defer cancel()
+	if c.All {
+		reports, err := resident.Once(ctx, t.pool, drainer, t.schema)
+		printErr := o.print(c.JSON, reports, func(w io.Writer) {
+			for _, report := range reports {
+				tellDrained(w, report)
+			}
+		})
+		return errors.Join(err, printErr)
+	}
 	drained, err := drainer.Drain(ctx, queue.Wake{Version: 1, Queue: c.Queue})
 	if err != nil {
 		return err
 	}
-	return o.print(c.JSON, drained, func(w io.Writer) {
-		if drained.NoSlot {
-			fmt.Fprintf(w, "queue %s: every slot is held, or there is no such queue\n", c.Queue)
-			return
-		}
-		fmt.Fprintf(w, "queue %s: %d claimed, %d done, %d to be retried, %d failed, %d given back (no handler)\n",
-			c.Queue, drained.Claimed, drained.Done, drained.Retried, drained.Failed, drained.Unknown)
-	})
+	return o.print(c.JSON, drained, func(w io.Writer) { tellDrained(w, drained) })
+}
+
+func tellDrained(w io.Writer, d handler.Drained) {
+	if d.NoSlot {
+		fmt.Fprintf(w, "queue %s: every slot is held, or there is no such queue\n", d.Queue)
+		return
+	}
+	fmt.Fprintf(w, "queue %s: %d claimed, %d done, %d to be retried, %d failed, %d given back (no handler)\n",
+		d.Queue, d.Claimed, d.Done, d.Retried, d.Failed, d.Unknown)
 }
 
 type sweepCmd struct {

@@ -18,6 +18,7 @@ import (
 	"github.com/dozequeue/doze/trigger"
 	"github.com/dozequeue/doze/trigger/awslambda"
 	"github.com/dozequeue/doze/trigger/awslambda/awsdefault"
+	"github.com/dozequeue/doze/trigger/notify"
 )
 
 // target is the database that a command works on, and how to wake its queues.
@@ -59,11 +60,6 @@ func (t *target) open(ctx context.Context) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	if fire == nil {
-		if fire, err = configured(ctx, cfg.Trigger); err != nil {
-			return nil, err
-		}
-	}
 	store, err := queue.NewStore(cfg.Schema)
 	if err != nil {
 		return nil, err
@@ -71,6 +67,12 @@ func (t *target) open(ctx context.Context) (*opened, error) {
 	pool, err := database.Pool(ctx, cfg.Database)
 	if err != nil {
 		return nil, err
+	}
+	if fire == nil {
+		if fire, err = configured(ctx, cfg, pool); err != nil {
+			pool.Close()
+			return nil, err
+		}
 	}
 	err = database.Once(ctx, cfg.Database, func(conn *pgx.Conn) error { return migrations.Check(ctx, conn, cfg.Schema) })
 	if err != nil {
@@ -102,12 +104,14 @@ func (t *target) settings(url string) (settings, error) {
 }
 
 // configured is the trigger of the environment, with credentials as the AWS tools find them.
-func configured(ctx context.Context, cfg env.Trigger) (queue.Trigger, error) {
-	switch cfg.Trigger {
+func configured(ctx context.Context, cfg settings, db queue.DB) (queue.Trigger, error) {
+	switch cfg.Trigger.Trigger {
 	case "lambda":
 		return awsdefault.New(ctx, awslambda.Config{Function: cfg.TriggerFunction, Timeout: cfg.TriggerTimeout})
 	case "http":
 		return trigger.NewHTTP(trigger.HTTPConfig{URL: cfg.TriggerURL, Secret: cfg.TriggerSecrets.Bytes()[0]})
+	case "notify":
+		return notify.New(db, notify.Config{Schema: cfg.Schema})
 	}
 	return trigger.None(), nil
 }

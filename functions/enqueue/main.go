@@ -32,11 +32,11 @@ func run() error {
 		return err
 	}
 	defer pool.Close()
-	trg, err := setup.Trigger(cfg.Trigger)
+	trg, err := setup.Trigger(cfg.Trigger, pool, cfg.Schema)
 	if err != nil {
 		return err
 	}
-	alarm, err := setup.Alarm(cfg.Alarm)
+	alarm, err := setup.Alarm(cfg.Alarm, pool, cfg.Schema)
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,11 @@
-// Command handler drains queues: a Lambda function that takes a wake as its event, or an HTTP
-// server with POST /drain.
+// Command handler drains queues: a Lambda function that takes a wake as its event, an HTTP
+// server with POST /drain, a resident process that listens, or a program that drains once and exits.
 package main
 
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/aws/aws-lambda-go/lambda"
 
@@ -29,13 +30,16 @@ func run() error {
 		return err
 	}
 	defer pool.Close()
-	trg, err := setup.Trigger(cfg.Trigger)
+	trg, err := setup.Trigger(cfg.Trigger, pool, cfg.Schema)
 	if err != nil {
 		return err
 	}
-	alarm, err := setup.Alarm(cfg.Alarm)
+	alarm, err := setup.Alarm(cfg.Alarm, pool, cfg.Schema)
 	if err != nil {
 		return err
+	}
+	if cfg.ListenURL != "" && cfg.Lease == 0 {
+		cfg.Lease = time.Minute // so that its jobs are back soon if it is killed
 	}
 	mux := handler.NewMux()
 	register(mux)
@@ -47,7 +51,12 @@ func run() error {
 		return err
 	}
 
-	if env.OnLambda() {
+	switch {
+	case cfg.Once:
+		return once(pool, drainer, cfg)
+	case cfg.ListenURL != "":
+		return listen(pool, drainer, cfg)
+	case env.OnLambda():
 		lambda.Start(func(ctx context.Context, wake queue.Wake) (handler.Drained, error) {
 			defer database.Rest(pool, cfg.Database)
 			drained, err := drainer.Drain(ctx, wake)

@@ -40,7 +40,7 @@ type Database struct {
 
 // Trigger is how a drain is started.
 type Trigger struct {
-	Trigger         string        `default:"none" desc:"lambda, http or none: how a drain is started. none leaves it to the sweep or to you."`
+	Trigger         string        `default:"none" desc:"lambda, http, notify or none: how a drain is started. notify tells resident handlers, see DOZE_LISTEN_URL; none leaves it to the sweep or to you."`
 	TriggerFunction string        `split_words:"true" desc:"Name or ARN of the handler function, for lambda."`
 	TriggerURL      string        `split_words:"true" desc:"URL of POST /drain, for http."`
 	TriggerSecrets  Secret        `split_words:"true" desc:"Secrets that sign calls to /drain and /sweep, separated by commas; the first signs, all are accepted."`
@@ -50,7 +50,7 @@ type Trigger struct {
 
 // Alarm is how a queue is woken for what is due later.
 type Alarm struct {
-	Alarm       string `default:"none" desc:"scheduler or none: who wakes a queue for its next due time. scheduler is EventBridge Scheduler; none leaves it to the sweep."`
+	Alarm       string `default:"none" desc:"scheduler, notify or none: who wakes a queue for its next due time. scheduler is EventBridge Scheduler; notify leaves it to resident handlers, none to the sweep."`
 	AlarmTarget string `split_words:"true" desc:"ARN of the handler function, for scheduler."`
 	AlarmRole   string `split_words:"true" desc:"ARN of the role with which EventBridge Scheduler invokes it."`
 	AlarmGroup  string `split_words:"true" default:"default" desc:"Group of the schedules."`
@@ -101,6 +101,9 @@ type Handler struct {
 	Wait        time.Duration `default:"0s" desc:"How near the next due time must be for a drain to wait for it rather than leave it to the alarm. For alarms that are precise to a minute."`
 	Timeout     time.Duration `desc:"Longest time of an attempt whose kind has no limit. Default: the deadline."`
 	DrainLimit  time.Duration `split_words:"true" default:"270s" desc:"Longest drain outside Lambda. Below the platform's limit for a request."`
+	ListenURL   Secret        `split_words:"true" desc:"Connection string of a direct connection, not through a pooler. Set: no HTTP server, but a resident process that listens on it, which keeps the database awake. DOZE_TRIGGER and DOZE_ALARM are then its own, and DOZE_LEASE is 1m by default."`
+	Fallback    time.Duration `default:"5m" desc:"How often a resident process looks for due work that nobody told it of."`
+	Once        bool          `desc:"true: no HTTP server, but drain each queue with due work once, for DOZE_DRAIN_LIMIT at most, and exit, with 1 after an error: for cron and other timers."`
 }
 
 // Sweeper are the settings of the sweeper function.
@@ -167,6 +170,9 @@ func check(settings any) error {
 			return err
 		}
 	}
+	if h, ok := settings.(*Handler); ok {
+		return h.check()
+	}
 	return nil
 }
 
@@ -194,7 +200,7 @@ func (d *Database) check() error {
 }
 
 func (t *Trigger) check() error {
-	if err := oneOf("DOZE_TRIGGER", t.Trigger, "lambda", "http", "none"); err != nil {
+	if err := oneOf("DOZE_TRIGGER", t.Trigger, "lambda", "http", "notify", "none"); err != nil {
 		return err
 	}
 	switch {
@@ -209,7 +215,7 @@ func (t *Trigger) check() error {
 }
 
 func (a *Alarm) check() error {
-	if err := oneOf("DOZE_ALARM", a.Alarm, "scheduler", "none"); err != nil {
+	if err := oneOf("DOZE_ALARM", a.Alarm, "scheduler", "notify", "none"); err != nil {
 		return err
 	}
 	switch {
@@ -217,6 +223,18 @@ func (a *Alarm) check() error {
 		return errors.New("DOZE_ALARM_TARGET: want the handler function's ARN, since DOZE_ALARM is scheduler")
 	case a.Alarm == "scheduler" && a.AlarmRole == "":
 		return errors.New("DOZE_ALARM_ROLE: want the ARN of a role that may invoke the handler, since DOZE_ALARM is scheduler")
+	}
+	return nil
+}
+
+func (h *Handler) check() error {
+	switch {
+	case h.ListenURL != "" && h.Once:
+		return errors.New("DOZE_ONCE: set together with DOZE_LISTEN_URL; want one of them")
+	case (h.ListenURL != "" || h.Once) && OnLambda():
+		return errors.New("DOZE_LISTEN_URL, DOZE_ONCE: not on Lambda, where a process is frozen between calls; invoke the function from a schedule instead")
+	case h.Fallback <= 0:
+		return fmt.Errorf("DOZE_FALLBACK %v: want a positive duration such as 5m", h.Fallback)
 	}
 	return nil
 }

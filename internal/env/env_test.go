@@ -55,7 +55,11 @@ func TestWrongSettingIsNamedWithWhatIsAllowed(t *testing.T) {
 		{map[string]string{}, []string{"DOZE_DATABASE_URL", "set it"}},
 		{map[string]string{"DOZE_DATABASE_URL": "postgres://h", "DOZE_CONCURRENCY": "many"}, []string{"DOZE_CONCURRENCY", "many", "a whole number"}},
 		{map[string]string{"DOZE_DATABASE_URL": "postgres://h", "DOZE_DRAIN_LIMIT": "5"}, []string{"DOZE_DRAIN_LIMIT", "a duration such as"}},
-		{map[string]string{"DOZE_DATABASE_URL": "postgres://h", "DOZE_TRIGGER": "pigeon"}, []string{"DOZE_TRIGGER", "pigeon", "lambda, http or none"}},
+		{map[string]string{"DOZE_DATABASE_URL": "postgres://h", "DOZE_TRIGGER": "pigeon"}, []string{"DOZE_TRIGGER", "pigeon", "lambda, http, notify or none"}},
+		{map[string]string{"DOZE_DATABASE_URL": "postgres://h", "DOZE_ALARM": "clock"}, []string{"DOZE_ALARM", "clock", "scheduler, notify or none"}},
+		{map[string]string{"DOZE_DATABASE_URL": "postgres://h", "DOZE_LISTEN_URL": "postgres://h", "DOZE_ONCE": "true"}, []string{"DOZE_ONCE", "DOZE_LISTEN_URL"}},
+		{map[string]string{"DOZE_DATABASE_URL": "postgres://h", "DOZE_ONCE": "true", "AWS_LAMBDA_RUNTIME_API": "127.0.0.1:9001"}, []string{"DOZE_ONCE", "Lambda", "schedule"}},
+		{map[string]string{"DOZE_DATABASE_URL": "postgres://h", "DOZE_FALLBACK": "0s"}, []string{"DOZE_FALLBACK", "positive"}},
 		{map[string]string{"DOZE_DATABASE_URL": "postgres://h", "DOZE_TRIGGER": "lambda"}, []string{"DOZE_TRIGGER_FUNCTION", "name or ARN"}},
 		{map[string]string{"DOZE_DATABASE_URL": "postgres://h", "DOZE_TRIGGER": "http", "DOZE_TRIGGER_URL": "https://x"}, []string{"DOZE_TRIGGER_SECRETS"}},
 		{map[string]string{"DOZE_DATABASE_URL": "postgres://h", "DOZE_CONNECTIONS": "maybe"}, []string{"DOZE_CONNECTIONS", "keep or close"}},
@@ -89,13 +93,19 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 	t.Setenv("DOZE_DATABASE_URL", "postgres://u:"+secret+"@h/db")
 	t.Setenv("DOZE_TRIGGER_SECRETS", secret)
 	t.Setenv("DOZE_AUTH_KEYS", secret)
+	t.Setenv("DOZE_LISTEN_URL", "postgres://u:"+secret+"@h/db")
 	var cfg Enqueue
-	if err := Read(&cfg); err != nil {
-		t.Fatal(err)
+	var drains Handler
+	for _, settings := range []any{&cfg, &drains} {
+		if err := Read(settings); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
-		if text := fmt.Sprintf(format, cfg); strings.Contains(text, secret) {
-			t.Errorf("%s prints a secret: %s", format, text)
+		for _, settings := range []any{cfg, drains} {
+			if text := fmt.Sprintf(format, settings); strings.Contains(text, secret) {
+				t.Errorf("%s prints a secret: %s", format, text)
+			}
 		}
 	}
 	if got := cfg.TriggerSecrets.List(); len(got) != 1 || got[0] != secret {
