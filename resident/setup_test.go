@@ -3,6 +3,7 @@ package resident_test
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"io"
 	"log/slog"
 	"net"
@@ -25,7 +26,10 @@ import (
 	"github.com/dozequeue/doze/trigger/notify"
 )
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "6") // most tests wait, for a delay or an end
+	dbtest.Main(m)
+}
 
 // world is one test's schema, with a client whose trigger and alarm is NOTIFY.
 type world struct {
@@ -172,14 +176,15 @@ func (w *world) start(cfg resident.Config, drains handler.Config, kinds map[stri
 		mux.Handle(kind, run)
 	}
 	drains.Schema, drains.Logger = w.schema, log
-	drainer, err := handler.New(w.pool, mux, drains)
+	pool := w.pool
+	drainer, err := handler.New(pool, mux, drains)
 	w.must(err)
 	cfg.Logger, cfg.Listening = log, func() { h.listening <- struct{}{} }
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		h.ended <- resident.Run(ctx, w.pool, drainer, cfg)
+		h.ended <- resident.Run(ctx, pool, drainer, cfg)
 	}()
 	h.stop = cancel
 	w.t.Cleanup(func() {
