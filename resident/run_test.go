@@ -18,6 +18,7 @@ import (
 	"github.com/dozequeue/doze/migrations"
 	"github.com/dozequeue/doze/queue"
 	"github.com/dozequeue/doze/resident"
+	"github.com/dozequeue/doze/trigger/notify"
 )
 
 func TestRun_RunsAJobWhenItIsNotified(t *testing.T) {
@@ -34,6 +35,23 @@ func TestRun_RunsAJobWhenItIsNotified(t *testing.T) {
 		t.Errorf("Run returned %v, want nil", err)
 	}
 	w.until("nobody listens", func() bool { return len(w.listeners()) == 0 }) // the server may take a moment to see it
+}
+
+// All but the connection that listens goes through a transaction-mode pooler.
+func TestRun_WorksWithAPoolBehindAPooler(t *testing.T) {
+	t.Parallel()
+	w, r := newWorld(t), newRan()
+	w.pool = dbtest.Pool(t, dbtest.At(dbtest.PgBouncer(t, dbtest.URL(t))), dbtest.Mode(pgx.QueryExecModeCacheDescribe))
+	var err error
+	w.notify, err = notify.New(w.pool, notify.Config{Schema: w.schema})
+	w.must(err)
+	w.jobs, err = enqueue.New(w.pool, w.notify, enqueue.Config{Schema: w.schema, Alarm: w.notify})
+	w.must(err)
+	w.start(w.settings(), handler.Config{}, map[string]handler.RawFunc{"k": r.handle}).begun()
+	for range 5 {
+		w.next(r, w.add("k"))
+	}
+	w.next(r, w.add("k", enqueue.In(time.Second)))
 }
 
 func TestRun_DrainsAtItsStartWhatIsThere(t *testing.T) {
