@@ -53,7 +53,8 @@ WITH rel AS (
     UNION ALL
     SELECT 3, relname, 0, relkind::text || ' ' || relname FROM rel WHERE relkind NOT IN ('r', 'p', 'v', 'i', 'I', 't')
     UNION ALL
-    SELECT 4, typname, 0, 'type ' || typname || ' ' || typtype::text FROM pg_catalog.pg_type t
+    SELECT 4, typname, 0, 'type ' || typname || ' ' || typtype::text || coalesce(' ' || pg_catalog.pg_get_constraintdef(k.oid), '')
+      FROM pg_catalog.pg_type t LEFT JOIN pg_catalog.pg_constraint k ON k.contypid = t.oid
      WHERE typnamespace = (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = $1) AND typtype NOT IN ('c', 'b')
     UNION ALL
     SELECT 0, '', 0, CASE WHEN pg_catalog.has_schema_privilege('public', $1, 'USAGE') THEN 'schema open to everyone' ELSE 'schema closed to others' END

@@ -2,8 +2,8 @@
 -- alarm comes first evaluates those that are due, and the next tick feeds the queue's alarm.
 CREATE TABLE doze.schedules (
     name         text        PRIMARY KEY,
-    queue        text        NOT NULL,
-    kind         text        NOT NULL,
+    queue        doze.queue_name NOT NULL,
+    kind         doze.kind_name  NOT NULL,
     payload      json        NOT NULL,
     priority     smallint    NOT NULL DEFAULT 0,
     max_attempts integer     NOT NULL DEFAULT 10,
@@ -18,8 +18,6 @@ CREATE TABLE doze.schedules (
     created_at   timestamptz NOT NULL DEFAULT now(),
     updated_at   timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT schedules_name CHECK (name ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$'),
-    CONSTRAINT schedules_queue CHECK (queue ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$'),
-    CONSTRAINT schedules_kind CHECK (kind ~ '^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$'),
     CONSTRAINT schedules_priority CHECK (priority BETWEEN -10 AND 10),
     CONSTRAINT schedules_max_attempts CHECK (max_attempts BETWEEN 1 AND 1000),
     CONSTRAINT schedules_catch_up CHECK (catch_up IN ('skip', 'latest', 'all') AND catch_up_limit BETWEEN 1 AND 1000)

@@ -4,8 +4,8 @@ schema closed to others
 table history partition by LIST (bucket)
     id uuid not null
     bucket smallint not null
-    queue text not null
-    kind text not null
+    queue doze.queue_name not null
+    kind doze.kind_name not null
     state text not null
     priority smallint not null
     run_at timestamp with time zone not null
@@ -43,8 +43,8 @@ table history_failed partition of history FOR VALUES IN ('-1')
     CREATE UNIQUE INDEX history_failed_pkey ON doze.history_failed USING btree (id, finished_at, bucket)
 view job_list
     id uuid
-    queue text
-    kind text
+    queue doze.queue_name
+    kind doze.kind_name
     state text
     priority smallint
     run_at timestamp with time zone
@@ -92,8 +92,8 @@ UNION ALL
    FROM doze.history;
 table jobs with (autovacuum_analyze_scale_factor=0.05, autovacuum_vacuum_cost_delay=0, autovacuum_vacuum_insert_scale_factor=0.05, autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=1000, fillfactor=45)
     id uuid not null
-    queue text not null
-    kind text not null
+    queue doze.queue_name not null
+    kind doze.kind_name not null
     priority smallint not null default 0
     run_at timestamp with time zone not null default now()
     token uuid
@@ -108,12 +108,10 @@ table jobs with (autovacuum_analyze_scale_factor=0.05, autovacuum_vacuum_cost_de
     payload json not null
     constraint jobs_counters CHECK (((attempts >= 0) AND (reaps >= 0) AND (failures >= 0) AND (failures < max_attempts)))
     constraint jobs_key CHECK ((key <> ''::text))
-    constraint jobs_kind CHECK ((kind ~ '^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$'::text))
     constraint jobs_lease CHECK (((token IS NULL) = (locked_until = '-infinity'::timestamp with time zone)))
     constraint jobs_max_attempts CHECK (((max_attempts >= 1) AND (max_attempts <= 1000)))
     constraint jobs_pkey PRIMARY KEY (id)
     constraint jobs_priority CHECK (((priority >= '-10'::integer) AND (priority <= 10)))
-    constraint jobs_queue CHECK ((queue ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$'::text))
     CREATE INDEX jobs_alone ON doze.jobs USING btree (queue, priority, run_at, id) WHERE (reaps > 0)
     CREATE UNIQUE INDEX jobs_pkey ON doze.jobs USING btree (id)
     CREATE INDEX jobs_ready ON doze.jobs USING btree (queue, priority, run_at, id)
@@ -133,7 +131,7 @@ table migrations
     constraint migrations_pkey PRIMARY KEY (version)
     CREATE UNIQUE INDEX migrations_pkey ON doze.migrations USING btree (version)
 table queues with (fillfactor=50)
-    queue text not null
+    queue doze.queue_name not null
     slots smallint not null default 4
     paused_at timestamp with time zone
     history boolean not null default true
@@ -145,13 +143,12 @@ table queues with (fillfactor=50)
     constraint queues_armed CHECK (((armed_at IS NULL) = (armed_id IS NULL)))
     constraint queues_max_reaps CHECK (((max_reaps >= 1) AND (max_reaps <= 100)))
     constraint queues_pkey PRIMARY KEY (queue)
-    constraint queues_queue CHECK ((queue ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$'::text))
     constraint queues_slots CHECK (((slots >= 1) AND (slots <= 1000)))
     CREATE UNIQUE INDEX queues_pkey ON doze.queues USING btree (queue)
 table schedules with (fillfactor=50)
     name text not null
-    queue text not null
-    kind text not null
+    queue doze.queue_name not null
+    kind doze.kind_name not null
     payload json not null
     priority smallint not null default 0
     max_attempts integer not null default 10
@@ -164,16 +161,14 @@ table schedules with (fillfactor=50)
     created_at timestamp with time zone not null default now()
     updated_at timestamp with time zone not null default now()
     constraint schedules_catch_up CHECK (((catch_up = ANY (ARRAY['skip'::text, 'latest'::text, 'all'::text])) AND ((catch_up_limit >= 1) AND (catch_up_limit <= 1000))))
-    constraint schedules_kind CHECK ((kind ~ '^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$'::text))
     constraint schedules_max_attempts CHECK (((max_attempts >= 1) AND (max_attempts <= 1000)))
     constraint schedules_name CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$'::text))
     constraint schedules_pkey PRIMARY KEY (name)
     constraint schedules_priority CHECK (((priority >= '-10'::integer) AND (priority <= 10)))
-    constraint schedules_queue CHECK ((queue ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$'::text))
     CREATE INDEX schedules_next ON doze.schedules USING btree (queue, next_at) WHERE (paused_at IS NULL)
     CREATE UNIQUE INDEX schedules_pkey ON doze.schedules USING btree (name)
 table slots with (fillfactor=50)
-    queue text not null
+    queue doze.queue_name not null
     slot smallint not null
     state text not null default 'free'::text
     token uuid
@@ -247,3 +242,5 @@ AS $function$
     RETURNING id
 $function$
 -- not executable by everyone
+type kind_name d CHECK ((VALUE ~ '^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$'::text))
+type queue_name d CHECK ((VALUE ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$'::text))
