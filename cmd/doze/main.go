@@ -23,6 +23,7 @@ type cli struct {
 	Queues    queuesCmd    `cmd:"" help:"List, pause, resume or set queues."`
 	Schedules schedulesCmd `cmd:"" help:"List, make, pause or delete schedules."`
 	Doctor    doctorCmd    `cmd:"" help:"Say what keeps the database awake, and what would keep Doze from working."`
+	Cost      costCmd      `cmd:"" help:"Estimate a month's awake hours, invocations and money."`
 	Key       keyCmd       `cmd:"" help:"Make a key for the HTTP API."`
 	Version   versionCmd   `cmd:"" help:"Print the version."`
 }

@@ -29,6 +29,9 @@ func TestCommandLine(t *testing.T) {
 		{"wrong schema", []string{"migrate", "--sql", "--schema", "pg_x"}, 1, "schema"},
 		{"wrong database URL", []string{"jobs", "list", "--database-url", "postgres://u:hunter2@h:notaport/db"}, 1, "DOZE_DATABASE_URL"},
 		{"version", []string{"version", "--json"}, 0, `"schema"`},
+		{"a month's cost", []string{"cost", "--jobs", "10000", "--burst", "10"}, 0, "132.4 h"},
+		{"a month's cost as JSON", []string{"cost", "--arrivals", "5", "--json"}, 0, `"awake_hours"`},
+		{"a cost of less than nothing", []string{"cost", "--seconds=-1"}, 1, "seconds is -1: want 0 or more"},
 		{"SQL to run oneself", []string{"migrate", "--sql"}, 0, "CREATE TABLE \"doze\".jobs"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
