@@ -417,3 +417,24 @@ func TestRun_NeedsNoRightsButADrains(t *testing.T) {
 	w.must(w.store.EnsureQueue(w.ctx, all, "no-row"))
 	receive(w, r.ids)
 }
+
+// A wake for which there is no room names the alarm of a later job, which only a drain that is told of it takes down
+// and sets in this process.
+func TestRun_KeepsAWakeThatThereIsNoRoomFor(t *testing.T) {
+	t.Parallel()
+	w, r := newWorld(t), newRan()
+	begun, release := make(chan struct{}, 1), make(chan struct{})
+	cfg := w.settings()
+	cfg.Drains = 1
+	w.start(cfg, handler.Config{}, map[string]handler.RawFunc{"k": r.handle, "held": func(context.Context, *queue.Job) error {
+		begun <- struct{}{}
+		<-release
+		return nil
+	}}).begun()
+	w.add("held")
+	receive(w, begun)
+	delayed := w.add("k", enqueue.In(1200*time.Millisecond))
+	w.next(r, w.add("k", enqueue.On("fence"))) // it has heard all that was before
+	close(release)
+	w.next(r, delayed)
+}
