@@ -225,8 +225,8 @@ func TestDrain_BoundsAClaim(t *testing.T) {
 			if report := w.drain(d); report.Done != 200 {
 				t.Errorf("report %+v", report)
 			}
-			if n := int(most.Load()); n > 2*c.atMost {
-				t.Errorf("%d jobs were in hand, want at most two batches of %d", n, c.atMost)
+			if n := int(most.Load()); n > 3*c.atMost {
+				t.Errorf("%d jobs were in hand, want at most three batches of %d: one that is run, one that is claimed and one that is recorded", n, c.atMost)
 			}
 		})
 	}

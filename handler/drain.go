@@ -70,17 +70,12 @@ type drain struct {
 	alone                bool                   // what is in hand must have no other beside it
 	cut                  bool
 	giveUpAt             time.Time // once cut
-	finished             []queue.Outcome
-	failures             []Failure
-	ends                 map[uuid.UUID]end // of what is finished and not recorded
-	firstFinished        time.Time
+	finished             []ended   // and not recorded
+	firstFinished        time.Time // of those
+	underWay             *step
+	landed               chan *step    // what was under way comes back here
+	stepTook             time.Duration // the last one
 	report               Drained
-}
-
-// end is what an attempt came to.
-type end struct {
-	sort      result
-	completed bool // by CompleteTx, if that was committed: then the fence refuses the outcome
 }
 
 // Drain claims, runs and finishes the wake's queue until nothing is due, no slot is to be had
@@ -121,7 +116,7 @@ func (d *Drainer) begin(ctx context.Context, wake queue.Wake) *drain {
 		limit:      min(d.cfg.Concurrency, d.cfg.BatchSize),
 		state:      queue.Open,
 		unfinished: make(map[uuid.UUID]*attempt),
-		ends:       make(map[uuid.UUID]end),
+		landed:     make(chan *step, 1),
 		dryAt:      now.Add(seldom * firstDry),
 		dryFor:     firstDry,
 		report:     Drained{Queue: wake.Queue, NextMS: -1},
@@ -387,12 +382,15 @@ func (r *drain) took(t *queue.Taken, limit int) {
 		job := &t.Claimed[i]
 		kind := r.d.mux.find(job.Kind)
 		switch {
+		case r.cut:
+			r.note(job, release(job), resultReleased, nil)
+			continue
 		case job.Reaps >= max(r.maxReaps, 1):
-			r.note(job, vanished(job), end{sort: resultFailed}, errors.New("its drains vanished"))
+			r.note(job, vanished(job), resultFailed, errors.New("its drains vanished"))
 			continue
 		case kind == nil:
 			r.d.cfg.Logger.WarnContext(r.ctx, "no handler for this kind; given back", "job_id", job.ID, "kind", job.Kind, "queue", job.Queue)
-			r.note(job, unknown(job), end{sort: resultUnknown}, nil)
+			r.note(job, unknown(job), resultUnknown, nil)
 			continue
 		}
 		a := &attempt{job: job, kind: kind, store: r.d.store}
@@ -432,15 +430,15 @@ func (r *drain) leased() {
 func (r *drain) leashEnd() time.Time { return r.renewed.Add(r.slot.Lease * 4 / 5) }
 
 // note notes what becomes of a job, to be recorded with the next step.
-func (r *drain) note(job *queue.Claimed, o queue.Outcome, e end, err error) {
+func (r *drain) note(job *queue.Claimed, o queue.Outcome, sort result, err error) {
 	if len(r.finished) == 0 {
 		r.firstFinished = time.Now()
 	}
-	r.finished = append(r.finished, o)
-	r.ends[job.ID] = e
+	e := ended{outcome: o, sort: sort}
 	if o.Failed || o.State == queue.Failed {
-		r.failures = append(r.failures, Failure{Job: job.Job, Err: err, Final: o.State == queue.Failed})
+		e.failure = &Failure{Job: job.Job, Err: err, Final: o.State == queue.Failed}
 	}
+	r.finished = append(r.finished, e)
 }
 
 // back takes an attempt back from the crew.
@@ -456,18 +454,18 @@ func (r *drain) back(a *attempt) {
 		r.giveBack() // its place in the crew stays taken
 	}
 	if !a.began.IsZero() {
-		r.pace += (time.Since(a.began) - r.pace) / 8
+		r.pace += (a.took - r.pace) / 8
 	}
 	if !r.cutAt.IsZero() && !a.began.IsZero() {
-		took := time.Since(a.began)
-		a.hadItsTurn = took >= r.cutAt.Sub(r.began)/2
+		a.hadItsTurn = a.took >= r.cutAt.Sub(r.began)/2
 		if a.err == nil && !a.stuck {
-			r.usual = max(r.usual, a.kind.took(took))
+			r.usual = max(r.usual, a.kind.took(a.took))
 		}
 	}
 	o, sort := a.decide(r.d)
 	if a.cancel != nil {
 		a.cancel(nil)
 	}
-	r.note(a.job, o, end{sort: sort, completed: a.completed.Load()}, a.err)
+	r.note(a.job, o, sort, a.err)
+	r.finished[len(r.finished)-1].completed = a.completed.Load()
 }

@@ -25,7 +25,7 @@ func (r *drain) giveBack() {
 	for _, a := range r.crew.withdraw() {
 		delete(r.unfinished, a.job.ID)
 		a.cancel(nil)
-		r.note(a.job, release(a.job), end{sort: resultReleased}, nil)
+		r.note(a.job, release(a.job), resultReleased, nil)
 	}
 }
 
@@ -64,6 +64,7 @@ func (r *drain) close(err error) {
 	if err == nil || r.asked.IsZero() {
 		return
 	}
+	_ = r.land()
 	r.giveBack()
 	r.stopHandlers(ErrLeaseLost)
 	tooLong := time.NewTimer(time.Until(r.giveUpAt))
@@ -79,9 +80,9 @@ func (r *drain) close(err error) {
 	ctx, cancel := context.WithTimeout(r.db, 2*time.Second)
 	defer cancel()
 	_ = r.d.conn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		held, next, err := r.d.store.Exit(ctx, conn, r.slot, r.finished)
+		held, next, err := r.d.store.Exit(ctx, conn, r.slot, outcomes(r.finished))
 		if err == nil {
-			r.recorded(held)
+			r.settle(held)
 			r.report.More = next.Due
 		}
 		return err
@@ -93,30 +94,27 @@ func (r *drain) leave() (bool, error) {
 	if !r.mayClaim() {
 		return false, r.handOver()
 	}
-	outcomes := r.finished
+	if err := r.land(); err != nil {
+		return false, err
+	}
 	var held []uuid.UUID
 	var next queue.Next
-	err := r.d.again(r.db, func(ctx context.Context, conn *pgx.Conn, repeat bool) (err error) {
-		if repeat && len(r.finished) > 0 {
-			if err := r.finishAgain(ctx, conn, outcomes); err != nil {
-				return err
-			}
+	err := r.d.again(r.db, func(ctx context.Context, conn *pgx.Conn, repeat bool) error {
+		left, err := r.unrecorded(ctx, conn, repeat)
+		if err == nil {
+			held, next, err = r.d.store.Exit(ctx, conn, r.slot, left)
 		}
-		if len(r.finished) == 0 {
-			outcomes = nil
-		}
-		held, next, err = r.d.store.Exit(ctx, conn, r.slot, outcomes)
 		return err
 	})
 	if err != nil && queue.Classify(err) == queue.Permanent && len(r.finished) > 0 {
-		if err = r.finishSingly(outcomes); err == nil {
+		if err = r.finishSingly(); err == nil {
 			return r.leave()
 		}
 	}
 	if err != nil {
 		return false, err
 	}
-	r.recorded(held)
+	r.settle(held)
 	r.report.NextMS = -1
 	switch {
 	case next.Due:
@@ -255,30 +253,27 @@ func (r *drain) armNext() error {
 
 // handOver records what is left, gives the slot up and fires a successor if something is due.
 func (r *drain) handOver() error {
-	outcomes := r.finished
+	if err := r.land(); err != nil {
+		return err
+	}
 	var held []uuid.UUID
 	rang := false
-	err := r.d.again(r.db, func(ctx context.Context, conn *pgx.Conn, repeat bool) (err error) {
-		if repeat && len(r.finished) > 0 {
-			if err := r.finishAgain(ctx, conn, outcomes); err != nil {
-				return err
-			}
+	err := r.d.again(r.db, func(ctx context.Context, conn *pgx.Conn, repeat bool) error {
+		left, err := r.unrecorded(ctx, conn, repeat)
+		if err == nil {
+			held, rang, err = r.d.store.HandOver(ctx, conn, r.slot, left, r.d.cfg.Bell)
 		}
-		if len(r.finished) == 0 {
-			outcomes = nil
-		}
-		held, rang, err = r.d.store.HandOver(ctx, conn, r.slot, outcomes, r.d.cfg.Bell)
 		return err
 	})
 	if err != nil && queue.Classify(err) == queue.Permanent && len(r.finished) > 0 {
-		if err = r.finishSingly(outcomes); err == nil {
+		if err = r.finishSingly(); err == nil {
 			return r.handOver()
 		}
 	}
 	if err != nil {
 		return err
 	}
-	r.recorded(held)
+	r.settle(held)
 	r.report.More = rang || r.report.Released+r.report.Interrupted > 0
 	if !rang {
 		return r.armNext()

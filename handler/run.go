@@ -24,6 +24,7 @@ type attempt struct {
 	cancel context.CancelCauseFunc
 
 	began      time.Time
+	took       time.Duration
 	skipped    bool        // its context had ended before its turn came: the handler was not called
 	hadItsTurn bool        // had most of the drain's life
 	completed  atomic.Bool // by CompleteTx, whose transaction may still be open
@@ -147,6 +148,7 @@ func (c *crew) run(a *attempt) {
 // settle reports an attempt's end, unless it was given up on before.
 func (c *crew) settle(a *attempt) {
 	if a.settled.CompareAndSwap(false, true) {
+		a.took = time.Since(a.began)
 		c.report(a)
 	}
 }
@@ -155,7 +157,7 @@ func (c *crew) settle(a *attempt) {
 // on, and what it returns is not looked at.
 func (c *crew) abandon(a *attempt) {
 	if a.settled.CompareAndSwap(false, true) {
-		a.stuck = true
+		a.stuck, a.took = true, time.Since(a.began)
 		c.report(a)
 	}
 }

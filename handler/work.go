@@ -2,7 +2,6 @@ package handler
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -35,14 +34,6 @@ func (r *drain) holding() bool {
 // drying is how long to wait for the jobs in hand to run out.
 func (r *drain) drying() time.Duration { return max(r.dryFor, 2*r.pace) }
 
-// refill claims for what runs out.
-func (r *drain) refill() error {
-	if r.full == 0 || len(r.unfinished) > r.d.cfg.Concurrency || !r.mayRefill() {
-		return nil
-	}
-	return r.step(r.limit)
-}
-
 // idle is how many jobs to claim for capacity that has nothing to do.
 func (r *drain) idle() int {
 	free := min(r.d.cfg.Concurrency-len(r.unfinished), r.d.cfg.BatchSize)
@@ -58,10 +49,10 @@ func (r *drain) work() error {
 	for {
 		var err error
 		switch {
-		case len(r.unfinished) > 0 && (r.full == 0 || r.idle() == 0):
+		case r.underWay != nil || len(r.unfinished) > 0 && (r.full == 0 || r.idle() == 0):
 			err = r.wait()
 		case len(r.unfinished) > 0: // a batch is smaller than the crew
-			err = r.step(r.limit)
+			r.launch(r.limit)
 		case !r.mayClaim() || r.full == 0 && !r.lively:
 			return nil
 		case r.full > 0:
@@ -103,6 +94,15 @@ func (r *drain) wait() error {
 		}
 		stopTimer(timer)
 		return r.refill() // before it runs dry
+	case s := <-r.landed:
+		stopTimer(timer)
+		if err := r.accept(s); err != nil {
+			return err
+		}
+		if r.soon() {
+			return r.refill()
+		}
+		return nil
 	case <-r.stopped():
 		stopTimer(timer)
 		return r.cutOff()
@@ -128,13 +128,14 @@ func (r *drain) nextTimer() (*time.Timer, func() error) {
 			at, what = t, do
 		}
 	}
-	if len(r.finished) > 0 {
+	idle := r.underWay == nil // else the step that is under way records and claims, and says so
+	if idle && len(r.finished) > 0 {
 		sooner(r.firstFinished.Add(flush), r.record)
 	}
-	if r.state == queue.Open && !r.cut { // also near the deadline, when it claims no more: enqueues would rely on it
+	if idle && r.state == queue.Open && !r.cut { // also near the deadline, when it claims no more: enqueues would rely on it
 		sooner(r.lastClaim.Add(settle), r.saturated)
 	}
-	if r.full > 0 && len(r.unfinished) <= r.d.cfg.Concurrency && !r.alone && r.mayClaim() && r.holding() {
+	if idle && r.full > 0 && r.low() && !r.alone && r.mayClaim() && r.holding() {
 		sooner(r.dryAt.Add(r.drying()), r.refill)
 	}
 	if r.renewEvery > 0 && !r.unrenewed {
@@ -165,173 +166,12 @@ func stopTimer(t *time.Timer) {
 	}
 }
 
-// record records what is finished, and uses the round trip to claim for idle capacity.
-func (r *drain) record() error {
-	return r.step(r.idle())
-}
-
-// step finishes what is finished and claims up to limit jobs, in one round trip.
-func (r *drain) step(limit int) error {
-	r.relet()
-	outcomes := r.finished
-	mark := queue.SlotState("")
-	if limit > 0 && r.state == queue.Busy {
-		mark = queue.Open // there is room again
-	}
-	alone := len(r.unfinished) == 0
-	if limit > 0 && alone {
-		r.dryAt = time.Now().Add(seldom * r.drying())
-	}
-	alone = alone && !r.wasLone // in turns: many that must run alone would keep all others waiting
-	var t queue.Taken
-	var tokens []uuid.UUID
-	err := r.d.again(r.db, func(ctx context.Context, conn *pgx.Conn, repeat bool) (err error) {
-		if repeat {
-			t = queue.Taken{}
-			if len(tokens) > 0 {
-				if err := r.d.store.GiveBack(ctx, queue.Unnamed(conn), r.slot.Queue, tokens); err != nil {
-					return err
-				}
-			}
-			return r.finishAgain(ctx, conn, outcomes)
-		}
-		r.asked = time.Now()
-		t, err = r.d.store.Step(ctx, conn, r.slot, outcomes, limit, alone, mark)
-		tokens = t.Tokens
-		return err
-	})
-	if err != nil && queue.Classify(err) == queue.Permanent && len(outcomes) > 0 {
-		err = r.finishSingly(outcomes)
-	}
-	if err != nil {
-		return err
-	}
-	r.recorded(t.Held)
-	if mark != "" {
-		r.state = mark
-	}
-	if limit > 0 {
-		r.took(&t, limit)
-		if r.full > 0 && r.full%streak == 0 && time.Since(r.lastRing) > time.Second {
-			return r.saturated()
-		}
-	}
-	return nil
-}
-
-// finishAgain finishes outcomes whose first try may have been carried out. Those that are no longer
-// held were recorded by it, or belong to somebody else by now.
-func (r *drain) finishAgain(ctx context.Context, conn *pgx.Conn, outcomes []queue.Outcome) error {
-	held, err := r.d.store.Finish(ctx, queue.Unnamed(conn), outcomes)
-	if err != nil {
-		return err
-	}
-	missing := make(map[uuid.UUID]bool)
-	for _, o := range outcomes {
-		missing[o.ID] = true
-	}
-	for _, id := range held {
-		delete(missing, id)
-	}
-	for _, o := range outcomes {
-		if !missing[o.ID] {
-			continue
-		}
-		job, err := r.d.store.Get(ctx, queue.Unnamed(conn), o.ID)
-		if err == nil && (job.State != o.State || job.Attempts != o.Attempts) || err != nil && !errors.Is(err, queue.ErrNotFound) {
-			continue // somebody else's
-		}
-		held = append(held, o.ID)
-	}
-	r.recorded(held)
-	return nil
-}
-
-// finishSingly records outcomes one by one after the database refused the batch, so that
-// whatever is wrong with one of them stays with that one.
-func (r *drain) finishSingly(outcomes []queue.Outcome) error {
-	var held []uuid.UUID
-	for _, o := range outcomes {
-		err := r.d.conn(r.db, func(ctx context.Context, conn *pgx.Conn) error {
-			ids, err := r.d.store.Finish(ctx, queue.Unnamed(conn), []queue.Outcome{o})
-			held = append(held, ids...)
-			return err
-		})
-		if err != nil {
-			if queue.Classify(err) != queue.Permanent {
-				return err
-			}
-			r.d.cfg.Logger.ErrorContext(r.ctx, "an outcome could not be recorded; the job runs again when its lease ends", "job_id", o.ID, "error", err)
-		}
-	}
-	r.recorded(held)
-	return nil
-}
-
-// recorded counts the outcomes that the database took, and the others as lost.
-func (r *drain) recorded(held []uuid.UUID) {
-	if len(r.finished) == 0 {
-		return
-	}
-	ok := make(map[uuid.UUID]bool, len(held))
-	for _, id := range held {
-		ok[id] = true
-	}
-	for _, o := range r.finished {
-		e := r.ends[o.ID]
-		delete(r.ends, o.ID)
-		switch {
-		case ok[o.ID]:
-		case e.completed:
-			e.sort = resultDone
-		default:
-			e.sort = resultLost
-		}
-		r.count(e.sort)
-	}
-	r.finished = nil
-	failures := r.failures
-	r.failures = nil
-	for _, f := range failures {
-		if ok[f.Job.ID] && r.d.cfg.OnFailure != nil {
-			r.onFailure(f)
-		}
-	}
-}
-
-func (r *drain) onFailure(f Failure) {
-	defer func() {
-		if v := recover(); v != nil {
-			r.d.cfg.Logger.ErrorContext(r.ctx, "OnFailure panicked", "job_id", f.Job.ID, "panic", v)
-		}
-	}()
-	r.d.cfg.OnFailure(r.ctx, f)
-}
-
-func (r *drain) count(sort result) {
-	switch sort {
-	case resultDone:
-		r.report.Done++
-	case resultRetried:
-		r.report.Retried++
-	case resultFailed:
-		r.report.Failed++
-	case resultSnoozed:
-		r.report.Snoozed++
-	case resultInterrupted:
-		r.report.Interrupted++
-	case resultReleased:
-		r.report.Released++
-	case resultUnknown:
-		r.report.Unknown++
-	case resultLost:
-		r.report.Lost++
-	}
-}
-
 // saturated says that this drain will not look again soon, and asks for one more if
 // there is more to do.
 func (r *drain) saturated() error {
+	if err := r.land(); err != nil {
+		return err
+	}
 	r.relet()
 	if r.d.cfg.Trigger == nil { // do not ring for a drain that nobody can ask to come
 		if err := r.d.again(r.db, func(ctx context.Context, conn *pgx.Conn, _ bool) error {
@@ -362,6 +202,9 @@ func (r *drain) saturated() error {
 // renew renews the slot and every lease in hand, and ends the handlers of jobs that are
 // no longer held.
 func (r *drain) renew() error {
+	if err := r.land(); err != nil {
+		return err
+	}
 	jobs := make([]queue.Claimed, 0, len(r.unfinished))
 	still := make(map[uuid.UUID]bool, len(r.unfinished))
 	for id, a := range r.unfinished {

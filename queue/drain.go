@@ -119,7 +119,7 @@ func (s *Store) Step(ctx context.Context, conn *pgx.Conn, slot Slot, outcomes []
 	var t Taken
 	var group []call
 	if len(outcomes) > 0 {
-		group = append(group, s.call("finish", "by_index", nil), s.finish(outcomes, &t.Held))
+		group = append(group, s.finishing(slot.Queue, outcomes, &t.Held)...)
 	}
 	if state != "" {
 		group = append(group, s.markSlot(slot, state))
@@ -171,7 +171,7 @@ func (s *Store) Renew(ctx context.Context, conn *pgx.Conn, slot Slot, state Slot
 func (s *Store) Exit(ctx context.Context, conn *pgx.Conn, slot Slot, outcomes []Outcome) (held []uuid.UUID, next Next, err error) {
 	free := []call{s.freeSlot(slot)}
 	if len(outcomes) > 0 {
-		free = append([]call{s.call("finish", "by_index", nil), s.finish(outcomes, &held)}, free...)
+		free = append(s.finishing(slot.Queue, outcomes, &held), free...)
 	}
 	groups := append([][]call{free}, s.unwatch(slot)...)
 	err = pipeline(ctx, conn, append(groups, []call{s.next(slot.Queue, &next)})...)
@@ -183,7 +183,7 @@ func (s *Store) Exit(ctx context.Context, conn *pgx.Conn, slot Slot, outcomes []
 func (s *Store) HandOver(ctx context.Context, conn *pgx.Conn, slot Slot, outcomes []Outcome, bell time.Duration) (held []uuid.UUID, rang bool, err error) {
 	free := []call{s.freeSlot(slot)}
 	if len(outcomes) > 0 {
-		free = append([]call{s.call("finish", "by_index", nil), s.finish(outcomes, &held)}, free...)
+		free = append(s.finishing(slot.Queue, outcomes, &held), free...)
 	}
 	groups := append([][]call{free}, s.unwatch(slot)...)
 	err = pipeline(ctx, conn, append(groups, []call{s.ringIfDue(slot.Queue, bell, &rang)})...)
@@ -237,18 +237,18 @@ func (s *Store) claim(slot Slot, limit int, alone bool, t *Taken) []call {
 	t.Tokens = append(t.Tokens, token, lone)
 	calls := []call{s.call("claim", "in_order", nil)}
 	if alone {
-		calls = append(calls, s.call("claim", "claim_alone", readClaimed(t, lone), slot.Queue, slot.Token.String(), lone.String(), ms(slot.Lease)))
+		calls = append(calls, s.call("claim", "claim_alone", readClaimed(t, slot.Queue, lone), slot.Queue, slot.Token.String(), lone.String(), ms(slot.Lease)))
 	}
-	return append(calls, s.call("claim", "claim", readClaimed(t, token),
+	return append(calls, s.call("claim", "claim", readClaimed(t, slot.Queue, token),
 		slot.Queue, slot.Token.String(), token.String(), ms(slot.Lease), int32(limit), lone.String()))
 }
 
-func readClaimed(t *Taken, token uuid.UUID) func(pgx.Rows) error {
+func readClaimed(t *Taken, queueName string, token uuid.UUID) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		c := Claimed{Token: token}
-		c.State = Running
+		c.State, c.Queue = Running, queueName
 		var claimed bool
-		if err := rows.Scan(&claimed, &c.ID, &c.Queue, &c.Kind, &c.Priority, &c.RunAt, &c.Attempts, &c.Failures, &c.MaxAttempts,
+		if err := rows.Scan(&claimed, (*[16]byte)(&c.ID), &c.Kind, &c.Priority, &c.RunAt, &c.Attempts, &c.Failures, &c.MaxAttempts,
 			&c.Reaps, &c.CreatedAt, &c.Key, &c.LastError, (*[]byte)(&c.Payload)); err != nil {
 			return err
 		}

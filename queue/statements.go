@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // ms is how durations cross the wire. Parts of a millisecond count as a whole one, so that no
@@ -276,18 +277,22 @@ func (s *Store) Finish(ctx context.Context, db DB, outcomes []Outcome) ([]uuid.U
 	return ids, err
 }
 
+// finishing is a finish in a transaction of a drain's, of jobs of one queue.
+func (s *Store) finishing(queueName string, outcomes []Outcome, held *[]uuid.UUID) []call {
+	hint := s.call("finish", "by_index", nil)
+	if slices.ContainsFunc(outcomes, func(o Outcome) bool { return o.State != Done || o.Failed || o.Error != "" }) {
+		return []call{hint, s.finish(outcomes, held)}
+	}
+	ids, attempts, tokens := fences(outcomes)
+	return []call{hint, s.call("finish", "finish_done", readIDs(held), ids, attempts, tokens, queueName)}
+}
+
 func (s *Store) finish(outcomes []Outcome, held *[]uuid.UUID) call {
-	// In id order, so that two batches never wait for each other in a ring.
-	slices.SortFunc(outcomes, func(a, b Outcome) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	ids, attempts, tokens := fences(outcomes)
 	n := len(outcomes)
-	var (
-		ids, tokens, states, texts = make([]string, n), make([]string, n), make([]string, n), make([]string, n)
-		attempts, failed           = make([]int32, n), make([]int32, n)
-		delays                     = make([]int64, n)
-	)
+	states, texts, failed, delays := make([]string, n), make([]string, n), make([]int32, n), make([]int64, n)
 	for i, o := range outcomes {
-		ids[i], attempts[i], tokens[i], states[i] = o.ID.String(), int32(o.Attempts), o.Token.String(), string(o.State)
-		texts[i] = storable(o.Error)
+		states[i], texts[i] = string(o.State), storable(o.Error)
 		delays[i] = ms(o.Delay)
 		if o.Delay < 0 {
 			delays[i] = -1
@@ -299,10 +304,22 @@ func (s *Store) finish(outcomes []Outcome, held *[]uuid.UUID) call {
 	return s.call("finish", "finish", readIDs(held), ids, attempts, tokens, states, delays, failed, texts)
 }
 
+// fences sorts outcomes by id, so that two batches never wait for each other in a ring, and returns what
+// their holders must name.
+func fences(outcomes []Outcome) (ids []pgtype.UUID, attempts []int32, tokens []pgtype.UUID) {
+	slices.SortFunc(outcomes, func(a, b Outcome) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	for _, o := range outcomes {
+		ids = append(ids, pgtype.UUID{Bytes: o.ID, Valid: true})
+		attempts = append(attempts, int32(o.Attempts))
+		tokens = append(tokens, pgtype.UUID{Bytes: o.Token, Valid: true})
+	}
+	return ids, attempts, tokens
+}
+
 func readIDs(ids *[]uuid.UUID) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var id uuid.UUID
-		if err := rows.Scan(&id); err != nil {
+		if err := rows.Scan((*[16]byte)(&id)); err != nil {
 			return err
 		}
 		*ids = append(*ids, id)

@@ -26,5 +26,5 @@ UPDATE doze.jobs j
        locked_until = CASE WHEN p.expired THEN '-infinity' ELSE clock_timestamp() + $4::bigint * interval '1 millisecond' END
   FROM picked p
  WHERE j.id = p.id
-RETURNING NOT p.expired AS claimed, j.id::text AS id, j.queue, j.kind, j.priority, j.run_at, j.attempts, j.failures, j.max_attempts,
+RETURNING NOT p.expired AS claimed, j.id, j.kind, j.priority, j.run_at, j.attempts, j.failures, j.max_attempts,
           j.reaps, j.created_at, coalesce(j.key, '') AS key, coalesce(j.last_error, '') AS last_error, j.payload

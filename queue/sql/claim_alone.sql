@@ -14,5 +14,5 @@ UPDATE doze.jobs j
        token = $3::text::uuid, locked_until = clock_timestamp() + $4::bigint * interval '1 millisecond'
   FROM picked p
  WHERE j.id = p.id
-RETURNING true AS claimed, j.id::text AS id, j.queue, j.kind, j.priority, j.run_at, j.attempts, j.failures, j.max_attempts,
+RETURNING true AS claimed, j.id, j.kind, j.priority, j.run_at, j.attempts, j.failures, j.max_attempts,
           j.reaps, j.created_at, coalesce(j.key, '') AS key, coalesce(j.last_error, '') AS last_error, j.payload

@@ -9,4 +9,4 @@ WITH mine AS MATERIALIZED (
 )
 UPDATE doze.jobs j SET locked_until = clock_timestamp() + $4::bigint * interval '1 millisecond'
   FROM mine WHERE j.id = mine.id
-RETURNING j.id::text
+RETURNING j.id

@@ -5,8 +5,8 @@
 -- Index: jobs_pkey, keys_pkey. Locks: the jobs' rows, in the order given (sorted by id), then
 -- their keys' rows in key order, as insert.sql does.
 WITH outcome AS MATERIALIZED (
-    SELECT o.id::uuid AS id, o.attempts, o.token::uuid AS token, o.state, o.delay_ms, o.failed, o.error
-      FROM unnest($1::text[], $2::integer[], $3::text[], $4::text[], $5::bigint[], $6::integer[], $7::text[])
+    SELECT o.id, o.attempts, o.token, o.state, o.delay_ms, o.failed, o.error
+      FROM unnest($1::uuid[], $2::integer[], $3::uuid[], $4::text[], $5::bigint[], $6::integer[], $7::text[])
            AS o(id, attempts, token, state, delay_ms, failed, error)
 ), kept AS (
     UPDATE doze.jobs j
@@ -39,4 +39,4 @@ WITH outcome AS MATERIALIZED (
     UPDATE doze.keys k SET expires_at = now() + k.hold
       FROM let_go l WHERE k.kind = l.kind AND k.key = l.key
 )
-SELECT id::text FROM kept UNION ALL SELECT id::text FROM gone
+SELECT id FROM kept UNION ALL SELECT id FROM gone

@@ -17,4 +17,4 @@ WITH RECURSIVE named AS (
 )
 UPDATE doze.jobs j SET token = NULL, locked_until = '-infinity', reaps = j.reaps + 1
   FROM expired e WHERE j.id = e.id
-RETURNING j.id::text
+RETURNING j.id
