@@ -20,6 +20,7 @@ func TestDeadlocks_None(t *testing.T) {
 		rounds = 200
 	}
 	w := newWorld(t, dbtest.MaxConns(8))
+	conn := w.conn()
 	w.queue("q")
 	const n = 6
 	states := []queue.State{queue.Done, queue.Queued, queue.Failed, queue.Done, queue.Queued, queue.Cancelled}
@@ -43,10 +44,20 @@ func TestDeadlocks_None(t *testing.T) {
 		for i, c := range claimed {
 			outcomes[i] = outcome(c, states[(i+round)%n])
 		}
+		finish := func() error { _, err := w.store.Finish(w.ctx, w.pool, outcomes); return err }
+		if round%2 == 1 { // as a drain does in which all are done
+			for i, c := range claimed {
+				outcomes[i] = outcome(c, queue.Done)
+			}
+			finish = func() error {
+				_, err := w.store.Step(w.ctx, conn, newSlot("q"), outcomes, 0, false, "")
+				return err
+			}
+		}
 		begin := make(chan struct{})
 		var all sync.WaitGroup
 		for name, do := range map[string]func() error{
-			"finish": func() error { _, err := w.store.Finish(w.ctx, w.pool, outcomes); return err },
+			"finish": finish,
 			"reap":   func() error { _, err := w.store.Reap(w.ctx, w.pool, 100); return err },
 			"cancel": func() error {
 				for _, i := range []int{5, 2} {

@@ -163,3 +163,52 @@ func TestFinish_HistoryIsAsTheQueueSays(t *testing.T) {
 		t.Errorf("of a queue without a row: %s", s)
 	}
 }
+
+// A batch in which all are done has a statement of its own, which must do what the other one does.
+func TestFinish_DoneIsTheSameByBothStatements(t *testing.T) {
+	t.Parallel()
+	for _, history := range []string{"on", "off"} {
+		t.Run(history, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			conn := w.conn()
+			w.must(w.store.Configure(w.ctx, w.pool, "q", queue.Settings{History: history}))
+			left := func(finish func(queue.Slot, []queue.Outcome) ([]uuid.UUID, error)) string {
+				jobs := newJobs(3, func(j *queue.NewJob) { j.RunAt, j.Priority = time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC), 3 })
+				jobs[0].Key, jobs[0].Hold = "held", time.Hour
+				jobs[1].Key = "free"
+				w.insert(jobs...)
+				w.exec(`UPDATE doze.jobs SET last_error = 'once', failures = 2`)
+				slot, taken := w.start(conn, "q", 10)
+				var all []queue.Outcome
+				for _, c := range taken.Claimed {
+					all = append(all, outcome(c, queue.Done))
+				}
+				held, err := finish(slot, all)
+				w.must(err)
+				if len(held) != 3 || w.int(`SELECT count(*) FROM doze.jobs`) != 0 {
+					t.Errorf("%d of 3 were taken", len(held))
+				}
+				w.must(w.store.Abandon(w.ctx, conn, slot))
+				text := w.text(`SELECT (to_jsonb(h) - 'id' - 'created_at' - 'finished_at')::text || (finished_at > now() - interval '1 minute') FROM doze.history h ORDER BY key`) +
+					w.text(`SELECT key || ' ' || hold || ' ' || (expires_at - now() > interval '59 minutes') || ' ' || (expires_at < 'infinity') FROM doze.keys ORDER BY key`)
+				w.exec(`DELETE FROM doze.keys`)
+				w.exec(`DELETE FROM doze.history`)
+				return text
+			}
+			general := left(func(_ queue.Slot, all []queue.Outcome) ([]uuid.UUID, error) {
+				return w.store.Finish(w.ctx, w.pool, all)
+			})
+			done := left(func(slot queue.Slot, all []queue.Outcome) ([]uuid.UUID, error) {
+				taken, err := w.store.Step(w.ctx, conn, slot, all, 0, false, "")
+				return taken.Held, err
+			})
+			if general != done {
+				t.Errorf("finish.sql leaves\n%s\nfinish_done.sql leaves\n%s", general, done)
+			}
+			if kept := strings.Contains(general, `"state": "done"`); kept != (history == "on") || !strings.Contains(general, "held 01:00:00 true true") {
+				t.Errorf("it leaves %s", general)
+			}
+		})
+	}
+}

@@ -147,6 +147,7 @@ func TestPlans_UseTheirIndexes(t *testing.T) {
 			ids, attempts, tokens, states, delays, failed, errs := w.fences(size)
 			all = append(all,
 				statement{"finish", []string{"jobs_pkey"}, []any{ids, attempts, tokens, states, delays, failed, errs}},
+				statement{"finish_done", []string{"jobs_pkey"}, []any{ids, attempts, tokens, q}},
 				statement{"extend", []string{"jobs_pkey"}, []any{ids, attempts, tokens, int64(1000)}})
 			texts, numbers, longs := make([]string, size), make([]int32, size), make([]int64, size)
 			for _, repeat := range []bool{true, false} {
@@ -172,7 +173,7 @@ func TestPlans_UseTheirIndexes(t *testing.T) {
 		}
 		for _, s := range all {
 			// As a drain runs them: see by_index.sql and in_order.sql.
-			_, err := conn.Exec(w.ctx, "SET enable_seqscan = "+map[bool]string{true: "off", false: "on"}[s.file == "finish" || s.file == "claim" || s.file == "extend"])
+			_, err := conn.Exec(w.ctx, "SET enable_seqscan = "+map[bool]string{true: "off", false: "on"}[strings.HasPrefix(s.file, "finish") || s.file == "claim" || s.file == "extend"])
 			w.must(err)
 			check(s, w.explain(conn, s.file, s.args...), "custom")
 			check(s, w.explainGeneric(conn, s.file, len(s.args)), "generic")
@@ -222,6 +223,9 @@ func TestPlans_ADrainNeverReadsTheBacklog(t *testing.T) {
 		_, err := conn.Exec(w.ctx, "BEGIN")
 		w.must(err)
 		w.must(finish())
+		if p := w.explain(conn, "finish_done", ids, attempts, tokens, "q20"); len(p.scanned) != 0 || !slices.Contains(p.indexes, "jobs_pkey") {
+			t.Errorf("the finish of a %s in which all are done had this plan:\n%s", what, p.text)
+		}
 		if p := w.explain(conn, "finish", ids, attempts, tokens, states, delays, failed, errs); len(p.scanned) != 0 || !slices.Contains(p.indexes, "jobs_pkey") {
 			t.Errorf("the finish of a %s had this plan:\n%s", what, p.text)
 		}

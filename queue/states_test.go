@@ -152,6 +152,11 @@ func TestFence_EachPartAloneRefuses(t *testing.T) {
 				t.Errorf("finish as %s with a stale %s was accepted", state, what)
 			}
 		}
+		taken, err := w.store.Step(w.ctx, conn, slot, []queue.Outcome{outcome(bad, queue.Done)}, 0, false, "")
+		w.must(err)
+		if len(taken.Held) != 0 {
+			t.Errorf("a step that finishes with a stale %s was accepted", what)
+		}
 		held, err := w.store.Extend(w.ctx, w.pool, []queue.Claimed{bad}, time.Hour)
 		w.must(err)
 		if len(held) != 0 {
