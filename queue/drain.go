@@ -151,7 +151,7 @@ const (
 // the trigger for one more drain.
 func (s *Store) Saturated(ctx context.Context, conn *pgx.Conn, slot Slot, bell time.Duration) (bool, error) {
 	rang := false
-	err := pipeline(ctx, conn, []call{s.markSlot(slot, Busy)}, []call{s.ringIfDue(slot.Queue, bell, &rang)})
+	err := pipeline(ctx, conn, []call{s.markSlot(slot, Busy)}, s.ringIfDue(slot.Queue, bell, &rang))
 	return rang, err
 }
 
@@ -174,7 +174,7 @@ func (s *Store) Exit(ctx context.Context, conn *pgx.Conn, slot Slot, outcomes []
 		free = append(s.finishing(slot.Queue, outcomes, &held), free...)
 	}
 	groups := append([][]call{free}, s.unwatch(slot)...)
-	err = pipeline(ctx, conn, append(groups, []call{s.next(slot.Queue, &next)})...)
+	err = pipeline(ctx, conn, append(groups, []call{s.inOrder("last look"), s.next(slot.Queue, &next)})...)
 	return held, next, err
 }
 
@@ -186,7 +186,7 @@ func (s *Store) HandOver(ctx context.Context, conn *pgx.Conn, slot Slot, outcome
 		free = append(s.finishing(slot.Queue, outcomes, &held), free...)
 	}
 	groups := append([][]call{free}, s.unwatch(slot)...)
-	err = pipeline(ctx, conn, append(groups, []call{s.ringIfDue(slot.Queue, bell, &rang)})...)
+	err = pipeline(ctx, conn, append(groups, s.ringIfDue(slot.Queue, bell, &rang))...)
 	return held, rang, err
 }
 
@@ -227,15 +227,18 @@ func (s *Store) markSlot(slot Slot, state SlotState) call {
 	return s.call("mark slot", "mark_slot", nil, slot.Queue, slot.Token.String(), string(state), ms(slot.Lease))
 }
 
-func (s *Store) ringIfDue(queueName string, bell time.Duration, rang *bool) call {
-	return s.call("ring", "ring_if_due", func(pgx.Rows) error { *rang = true; return nil }, queueName, ms(bell))
+func (s *Store) ringIfDue(queueName string, bell time.Duration, rang *bool) []call {
+	return []call{s.inOrder("ring"), s.call("ring", "ring_if_due", func(pgx.Rows) error { *rang = true; return nil }, queueName, ms(bell))}
 }
+
+// inOrder has what follows in its transaction read jobs by index, whatever the planner thinks of their number.
+func (s *Store) inOrder(op string) call { return s.call(op, "in_order", nil) }
 
 // claim is two claims of one transaction: with alone one job that must run alone, and else a batch.
 func (s *Store) claim(slot Slot, limit int, alone bool, t *Taken) []call {
 	token, lone := uuid.New(), uuid.New()
 	t.Tokens = append(t.Tokens, token, lone)
-	calls := []call{s.call("claim", "in_order", nil)}
+	calls := []call{s.inOrder("claim")}
 	if alone {
 		calls = append(calls, s.call("claim", "claim_alone", readClaimed(t, slot.Queue, lone), slot.Queue, slot.Token.String(), lone.String(), ms(slot.Lease)))
 	}

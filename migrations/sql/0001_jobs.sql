@@ -4,10 +4,12 @@
 -- Every time is the database's. Tables are private to Doze: read them through
 -- its API, its command or the views, since columns may change in any release.
 
--- Names. Domains, which look at a value when it comes in: a CHECK of the table would run its regular expression
--- at each claim of the job again, which takes as long as the rest of it.
-CREATE DOMAIN doze.queue_name AS text CONSTRAINT queue_name CHECK (VALUE ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$');
-CREATE DOMAIN doze.kind_name AS text CONSTRAINT kind_name CHECK (VALUE ~ '^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$');
+-- Names. Domains, which look at a value when it comes in: a CHECK of the table would do so again at each claim
+-- of the job. A regular expression with a bound ({0,63}), or in another collation, takes ten times as long.
+CREATE DOMAIN doze.queue_name AS text
+    CONSTRAINT queue_name CHECK (octet_length(VALUE) <= 64 AND VALUE COLLATE "C" ~ '^[A-Za-z0-9][A-Za-z0-9_.-]*$');
+CREATE DOMAIN doze.kind_name AS text
+    CONSTRAINT kind_name CHECK (octet_length(VALUE) <= 128 AND VALUE COLLATE "C" ~ '^[A-Za-z0-9][A-Za-z0-9_.:/-]*$');
 
 -- A queue: what may run at once, and who has been asked to come.
 CREATE TABLE doze.queues (

@@ -242,5 +242,5 @@ AS $function$
     RETURNING id
 $function$
 -- not executable by everyone
-type kind_name d CHECK ((VALUE ~ '^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$'::text))
-type queue_name d CHECK ((VALUE ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$'::text))
+type kind_name d CHECK (((octet_length(VALUE) <= 128) AND ((VALUE COLLATE "C") ~ '^[A-Za-z0-9][A-Za-z0-9_.:/-]*$'::text)))
+type queue_name d CHECK (((octet_length(VALUE) <= 64) AND ((VALUE COLLATE "C") ~ '^[A-Za-z0-9][A-Za-z0-9_.-]*$'::text)))

@@ -12,5 +12,5 @@ SELECT n.queue
    AND EXISTS (SELECT FROM generate_series(-10, 10) AS lane(priority)
                 CROSS JOIN LATERAL (SELECT FROM doze.jobs j
                                      WHERE j.queue = n.queue AND j.priority = lane.priority
-                                       AND j.run_at <= now() AND j.locked_until <= now() LIMIT 1) due)
+                                       AND j.run_at <= now() AND j.locked_until <= now() ORDER BY j.run_at LIMIT 1) due)
  ORDER BY n.queue

@@ -1,6 +1,8 @@
 -- The last look: is a job or a schedule's tick due, and if not, how many milliseconds until the next
 -- due time, tick or lease end (ten years at most, which every alarm and duration can hold). One statement, hence one now(): in two, a job that becomes due between them is
 -- seen by neither. A plain read in a fresh snapshot: a row that somebody locks still counts.
+-- Each look asks for the first in the index's order, or statistics from when there was a backlog have the
+-- planner read the whole table for each priority.
 -- Index: jobs_ready, three probes a priority; schedules_next. Locks: none.
 SELECT coalesce(bool_or(lane.due), false) AS due,
        CASE WHEN min(least(lane.run_at, lane.locked_until)) IS NULL THEN -1
@@ -16,9 +18,10 @@ SELECT coalesce(bool_or(lane.due), false) AS due,
                       WHERE j.queue = $1::text AND j.priority = found.priority AND j.run_at <= now() AND j.locked_until > now())
                END AS locked_until
           FROM (SELECT level.priority,
-                       EXISTS (SELECT FROM doze.jobs j
-                                WHERE j.queue = $1::text AND j.priority = level.priority
-                                  AND j.run_at <= now() AND j.locked_until <= now()) AS due,
+                       (SELECT true FROM doze.jobs j
+                         WHERE j.queue = $1::text AND j.priority = level.priority
+                           AND j.run_at <= now() AND j.locked_until <= now()
+                         ORDER BY j.run_at LIMIT 1) IS TRUE AS due,
                        (SELECT j.run_at FROM doze.jobs j
                          WHERE j.queue = $1::text AND j.priority = level.priority AND j.run_at > now()
                          ORDER BY j.run_at LIMIT 1) AS run_at

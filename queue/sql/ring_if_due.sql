@@ -8,5 +8,5 @@ UPDATE doze.queues q SET bell_until = clock_timestamp() + $2::bigint * interval 
    AND EXISTS (SELECT FROM generate_series(-10, 10) AS lane(priority)
                 CROSS JOIN LATERAL (SELECT FROM doze.jobs j
                                      WHERE j.queue = $1::text AND j.priority = lane.priority
-                                       AND j.run_at <= now() AND j.locked_until <= now() LIMIT 1) due)
+                                       AND j.run_at <= now() AND j.locked_until <= now() ORDER BY j.run_at LIMIT 1) due)
 RETURNING 1
