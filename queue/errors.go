@@ -65,7 +65,7 @@ func Classify(err error) Class {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		switch pg.Code {
-		case "40001", "40P01", "55P03", "57014": // serialization, deadlock, lock timeout, statement timeout
+		case "40001", "40P01", "55P03", "57014", noSuchStatement: // serialization, deadlock, lock timeout, statement timeout
 			return Conflict
 		case "57P01", "57P02", "57P03", "53300", "25006", "53100", "53200", "25P03", "57P05":
 			// shutting down, crashed, starting, no connection left, read-only (a failover), disk full, memory, idle timeouts

@@ -80,10 +80,17 @@ func consume(rows pgx.Rows, read func(pgx.Rows) error) error {
 // separate groups. Later groups still run if an earlier one fails, so they must be
 // harmless then; the first error is returned, as a [groupError] that says in which group.
 //
-// The statements are unnamed and their parameters' types are given, so a fresh connection
-// needs no round trip to prepare them and a pooler has nothing to keep.
+// The statements' parameter types are given, so a fresh connection needs no round trip to prepare them. They
+// are unnamed at first, and behind a pooler: see [prepared].
 func pipeline(ctx context.Context, conn *pgx.Conn, groups ...[]call) error {
-	if at, err := pipelined(ctx, conn, groups); err != nil {
+	p := preparedBy(conn)
+	if ask := p.ask(conn); ask != nil {
+		groups = append(groups, ask)
+	}
+	added := make(map[string]string)
+	at, err := pipelined(ctx, conn, groups, p, added)
+	p.after(added, err)
+	if err != nil {
 		return &groupError{group: at, err: err}
 	}
 	return nil
@@ -99,7 +106,7 @@ type groupError struct {
 func (e *groupError) Error() string { return e.err.Error() }
 func (e *groupError) Unwrap() error { return e.err }
 
-func pipelined(ctx context.Context, conn *pgx.Conn, groups [][]call) (at int, err error) {
+func pipelined(ctx context.Context, conn *pgx.Conn, groups [][]call, names *prepared, added map[string]string) (at int, err error) {
 	types := conn.TypeMap()
 	p := conn.PgConn().StartPipeline(ctx)
 	for _, group := range groups {
@@ -109,7 +116,15 @@ func pipelined(ctx context.Context, conn *pgx.Conn, groups [][]call) (at int, er
 				_ = p.Close()
 				return 0, fmt.Errorf("%s: %w", c.op, err)
 			}
-			p.SendQueryParams(c.sql, values, oids, formats, []int16{pgx.BinaryFormatCode})
+			if !names.direct {
+				p.SendQueryParams(c.sql, values, oids, formats, []int16{pgx.BinaryFormatCode})
+				continue
+			}
+			name, fresh := names.name(c.sql, added)
+			if fresh {
+				p.SendPrepare(name, c.sql, oids)
+			}
+			p.SendQueryPrepared(name, values, formats, []int16{pgx.BinaryFormatCode})
 		}
 		p.SendPipelineSync()
 	}
@@ -144,6 +159,7 @@ func pipelined(ctx context.Context, conn *pgx.Conn, groups [][]call) (at int, er
 					fail(n, c.op, err)
 				}
 				i++
+			case *pgconn.StatementDescription: // prepared; its result is next
 			case *pgconn.PipelineSync:
 				i = len(group) + 1
 			case nil:
