@@ -1,0 +1,27 @@
+export const payload = (bytes) => ({ data: "x".repeat(Math.max(Number(bytes) - 11, 1)) });
+
+export function finish(result) {
+  console.log(JSON.stringify(result));
+  process.exit(0);
+}
+
+// producers adds n jobs by so many at once and says how long that took.
+export async function producers(atOnce, n, add) {
+  let left = n;
+  const began = process.hrtime.bigint();
+  await Promise.all(Array.from({ length: atOnce }, async () => { while (left-- > 0) await add(); }));
+  return { seconds: Number(process.hrtime.bigint() - began) / 1e9 };
+}
+
+// rate calls add so many times a second, n times.
+export async function rate(perSecond, n, add) {
+  const began = performance.now();
+  for (let i = 0; i < n; i++) {
+    const wait = began + (i * 1000) / perSecond - performance.now();
+    if (wait > 0) await new Promise((resolve) => setTimeout(resolve, wait));
+    await add();
+  }
+}
+
+// now is the wall clock in milliseconds, with fractions.
+export const now = () => performance.timeOrigin + performance.now();
