@@ -28,6 +28,9 @@ const (
 	// ahead is how long what one claim takes should keep the crew busy. More would only wait in memory,
 	// and count as reaped if this process is killed.
 	ahead = 500 * time.Millisecond
+	// heads is how often to claim from the head of the queue, for what became due behind the cursor; less often if
+	// that takes long.
+	heads = time.Second
 	// firstDry is how long a drain first waits to run dry, and it works for as many times that as seldom
 	// before it waits: see drain.holding.
 	firstDry = 100 * time.Millisecond
@@ -53,6 +56,8 @@ type drain struct {
 	renewed              time.Time   // when the oldest lease in hand was set, or before
 	leash                *time.Timer // ends the handlers before that lease does
 	unrenewed            bool        // the leases are given up
+	cursor               queue.Cursor
+	headAt               time.Time // when to claim from the head again
 	maxReaps             int
 	watched              bool // the watch is set in the alarm service
 	limit                int  // of the next claim
@@ -232,6 +237,7 @@ func (r *drain) start() error {
 			r.undo(ctx, conn, t.Claimed)
 			return err
 		}
+		r.headAt = time.Now().Add(heads)
 		r.maxReaps = t.MaxReaps
 		r.report.NoSlot = !t.Slot
 		r.took(&t, r.limit)
@@ -314,6 +320,7 @@ func (r *drain) retake() (bool, error) {
 		if err != nil {
 			return err
 		}
+		r.headAt = time.Now().Add(heads)
 		held = t.Slot
 		r.state = queue.Open
 		r.took(&t, r.limit)
@@ -373,6 +380,7 @@ func (r *drain) took(t *queue.Taken, limit int) {
 	r.lastClaim = now
 	r.alone = t.Alone()
 	r.wasLone = r.alone
+	r.cursor.Advance(t.Claimed)
 	if len(r.unfinished) == 0 { // every lease in hand was set by this claim
 		r.leased()
 	}

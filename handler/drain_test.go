@@ -684,3 +684,28 @@ func wholeDrain(w *world, pool *pgxpool.Pool) {
 		w.t.Errorf("report %+v, alarms %v", report, rec.set())
 	}
 }
+
+// A job that becomes due behind what a busy drain has claimed is not left until the drain ends.
+func TestDrain_LooksBehindItsCursorNowAndThen(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.configure(queue.Settings{Slots: 1})
+	w.addMany(10, "k")
+	var ran atomic.Bool
+	var once sync.Once
+	d := w.drainer(kinds(map[string]handler.RawFunc{
+		"k": func(context.Context, *queue.Job) error {
+			once.Do(func() { w.add("behind", func(j *queue.NewJob) { j.RunAt = time.Now().Add(-time.Hour) }) })
+			if !ran.Load() { // so the drain does not end
+				w.add("k")
+				w.add("k")
+			}
+			return nil
+		},
+		"behind": func(context.Context, *queue.Job) error { ran.Store(true); return nil },
+	}), handler.Config{Concurrency: 2, BatchSize: 4})
+	w.drain(d)
+	if !ran.Load() {
+		t.Error("the drain ended without it")
+	}
+}

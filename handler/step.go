@@ -36,6 +36,7 @@ type step struct {
 	limit int  // of the claim; 0 for none
 	alone bool // may claim a job that must run alone
 	mark  queue.SlotState
+	head  bool // from the head of the queue, not from the cursor
 	sent  time.Time
 
 	taken queue.Taken
@@ -77,6 +78,9 @@ func (r *drain) launch(limit int) {
 		s.alone = !r.wasLone // in turns: many that must run alone would keep all others waiting
 		r.dryAt = time.Now().Add(seldom * r.drying())
 	}
+	if s.head = !s.sent.Before(r.headAt); !s.head {
+		s.slot.From = r.cursor
+	}
 	r.underWay = s
 	go func() {
 		s.err = s.make(r.db, r.d)
@@ -109,6 +113,9 @@ func (r *drain) accept(s *step) error {
 		r.state = s.mark
 	}
 	if s.limit > 0 {
+		if s.head {
+			r.headAt = time.Now().Add(max(heads, 20*r.stepTook))
+		}
 		r.asked = s.sent
 		r.took(&s.taken, s.limit)
 		if r.full > 0 && r.full%streak == 0 && time.Since(r.lastRing) > time.Second {

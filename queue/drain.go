@@ -25,6 +25,8 @@ type Slot struct {
 	// Watch is the id of an alarm for the end of the lease, should the drain vanish; zero for none. Start
 	// and Retake record it, Exit and HandOver take it back before their last look.
 	Watch uuid.UUID
+	// From is where claims go on. Zero: from the head of the queue. Start and Retake always begin there.
+	From Cursor
 }
 
 // WatchIn is how long from its start a slot's watch goes off: just after its lease has ended, and within
@@ -192,6 +194,7 @@ func (s *Store) HandOver(ctx context.Context, conn *pgx.Conn, slot Slot, outcome
 
 // take is what Start and Retake have in common.
 func (s *Store) take(slot Slot, limit int, t *Taken) [][]call {
+	slot.From = Cursor{}
 	groups := [][]call{{s.takeSlot(slot, t)}, s.claim(slot, limit, true, t), s.ticking(slot, t)}
 	if slot.Watch != uuid.Nil {
 		groups = append(groups, []call{s.call("watch", "watch", func(pgx.Rows) error { t.Watching = true; return nil },
@@ -243,7 +246,7 @@ func (s *Store) claim(slot Slot, limit int, alone bool, t *Taken) []call {
 		calls = append(calls, s.call("claim", "claim_alone", readClaimed(t, slot.Queue, lone), slot.Queue, slot.Token.String(), lone.String(), ms(slot.Lease)))
 	}
 	return append(calls, s.call("claim", "claim", readClaimed(t, slot.Queue, token),
-		slot.Queue, slot.Token.String(), token.String(), ms(slot.Lease), int32(limit), lone.String()))
+		slot.Queue, slot.Token.String(), token.String(), ms(slot.Lease), int32(limit), lone.String(), slot.From.at(), slot.From.id()))
 }
 
 func readClaimed(t *Taken, queueName string, token uuid.UUID) func(pgx.Rows) error {

@@ -13,6 +13,9 @@ import (
 	"github.com/dozequeue/doze/queue"
 )
 
+// The head of a queue, as claim.sql is given it.
+var head, ids0 = make([]time.Time, 21), slices.Repeat([]string{uuid.Nil.String()}, 21)
+
 // plan is what EXPLAIN tells of one statement.
 type plan struct {
 	text string
@@ -121,8 +124,8 @@ func TestPlans_UseTheirIndexes(t *testing.T) {
 			args    []any
 		}
 		all := []statement{
-			{"claim", []string{"jobs_ready", "jobs_pkey"}, []any{q, token, token, int64(1000), int32(100), ""}},
-			{"claim", []string{"jobs_ready", "jobs_pkey"}, []any{q, token, token, int64(1000), int32(1000), token}},
+			{"claim", []string{"jobs_ready", "jobs_pkey"}, []any{q, token, token, int64(1000), int32(100), "", head, ids0}},
+			{"claim", []string{"jobs_ready", "jobs_pkey"}, []any{q, token, token, int64(1000), int32(1000), token, head, ids0}},
 			{"claim_alone", []string{"jobs_alone", "jobs_pkey"}, []any{q, token, token, int64(1000)}},
 			{"due", []string{"jobs_ready"}, nil},
 			{"reap", []string{"jobs_ready", "jobs_pkey"}, []any{int32(100)}},
@@ -193,7 +196,7 @@ func TestPlans_ADrainNeverReadsTheBacklog(t *testing.T) {
 	conn := w.conn()
 	slot, _ := w.start(conn, "q20", 0)
 	claim := func() plan {
-		return w.explain(conn, "claim", "q20", slot.Token.String(), uuid.NewString(), int64(1000), int32(1000), "")
+		return w.explain(conn, "claim", "q20", slot.Token.String(), uuid.NewString(), int64(1000), int32(1000), "", head, ids0)
 	}
 	if p := claim(); !strings.Contains(p.text, `"Sort"`) {
 		t.Log("the planner would not sort here even if it were let; the test shows less than it should")
@@ -298,8 +301,8 @@ func TestPlans_AClaimTouchesFewPages(t *testing.T) {
 		args       []any
 		most, rows int
 	}{
-		{"claim of nothing", "claim", []any{"q7", token, uuid.NewString(), int64(1000), int32(100), ""}, 150, 0},
-		{"claim of 10", "claim", []any{"q10", token, uuid.NewString(), int64(1000), int32(10), ""}, 200, 10},
+		{"claim of nothing", "claim", []any{"q7", token, uuid.NewString(), int64(1000), int32(100), "", head, ids0}, 150, 0},
+		{"claim of 10", "claim", []any{"q10", token, uuid.NewString(), int64(1000), int32(10), "", head, ids0}, 200, 10},
 		{"claim of nothing that runs alone", "claim_alone", []any{"q7", token, uuid.NewString(), int64(1000)}, 20, 0},
 		{"last look at what is due later", "next", []any{"q7"}, 350, 1},
 	} {

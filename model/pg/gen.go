@@ -76,7 +76,7 @@ func take(s string) string   { return sql("take_slot", q, s, minute, strconv.Ito
 func free(s string) string   { return sql("free_slot", q, s) }
 func next() string           { return sql("next", q) }
 func claim(s, t, limit string) string {
-	return sql("claim", q, s, t, minute, limit, nothing)
+	return sql("claim", q, s, t, minute, limit, nothing, "array_fill('-infinity'::timestamptz, ARRAY[21])", "array_fill('00000000-0000-0000-0000-000000000000'::uuid, ARRAY[21])")
 }
 func mark(s, state string) string { return sql("mark_slot", q, s, state, minute) }
 func ringIfDue() string           { return sql("ring_if_due", q, minute) }

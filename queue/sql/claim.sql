@@ -1,6 +1,8 @@
 -- Claims up to $5 due jobs under one fresh token, most urgent first; for the holder of a slot
 -- only, and not while the queue is paused or this drain ($6: the token of its lone
 -- claim) runs a job that must run alone.
+-- Each priority's walk begins after ($7, $8): see [Cursor]. Dead rows that vacuum may not remove, because some old
+-- snapshot is still open, lie before it and are not walked over again.
 -- An expired lease found on the way is reaped, not claimed: it counts one reap, and its job
 -- runs alone from then on.
 -- Index: jobs_ready, one probe a priority, in order (see in_order.sql). Locks: the rows it takes, skipping locked ones.
@@ -11,10 +13,11 @@ WITH held AS MATERIALIZED (
        AND NOT EXISTS (SELECT FROM doze.jobs j WHERE j.queue = $1::text AND j.reaps > 0 AND j.token = nullif($6::text, '')::uuid)
 ), picked AS MATERIALIZED (
     SELECT j.id, j.expired
-      FROM generate_series(-10, 10) AS lane(priority)
+      FROM unnest($7::timestamptz[], $8::uuid[]) WITH ORDINALITY AS lane(run_at, id, nr)
      CROSS JOIN LATERAL (
            SELECT id, token IS NOT NULL AS expired FROM doze.jobs
-            WHERE queue = $1::text AND priority = lane.priority AND run_at <= now() AND locked_until <= now() AND reaps = 0
+            WHERE queue = $1::text AND priority = lane.nr - 11 AND (run_at, id) > (lane.run_at, lane.id) AND run_at <= now()
+              AND locked_until <= now() AND reaps = 0
             ORDER BY run_at, id LIMIT $5::integer FOR NO KEY UPDATE SKIP LOCKED) j
      WHERE EXISTS (TABLE held)
      LIMIT $5::integer
