@@ -109,7 +109,7 @@ func (c *Client) add(ctx context.Context, b *batch) ([]Added, error) {
 			added := b.added(inserted)
 			c.counted(added)
 			_ = c.fire(ctx, fire, queue.ReasonEnqueue) // logged and counted; the jobs are safe
-			c.setAlarms(ctx, added)
+			c.setAlarms(ctx, added, false)
 			return added, nil
 		}
 		lost := maybeCommitted(err)
@@ -138,9 +138,7 @@ func (c *Client) giveUp(ctx context.Context, b *batch, unknown bool, err error) 
 		return fmt.Errorf("enqueue: %w", err)
 	}
 	c.count.unknown.Add(1)
-	// The jobs may be there, and so may a bell that was rung for a trigger that only we could
-	// fire. A drain that finds nothing costs less than one that nobody asks for.
-	_ = c.fire(ctx, b.queues(), queue.ReasonEnqueue)
+	c.fireUnknown(ctx, b.unknown())
 	return &OutcomeError{IDs: b.ids(), Err: err}
 }
 

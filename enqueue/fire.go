@@ -25,53 +25,82 @@ const atOnce = 8
 // logged and counted.
 func (c *Client) Fire(ctx context.Context, added ...Added) error {
 	err := c.ringAndFire(ctx, queuesOf(added), queue.ReasonEnqueue)
-	c.setAlarms(ctx, added) // last, as what is later has time
+	c.setAlarms(ctx, added, false) // last, as what is later has time
 	return err
 }
 
-// setAlarms has the queues of jobs that are due later woken then.
-func (c *Client) setAlarms(ctx context.Context, added []Added) {
-	if c.alarm == nil {
-		return
-	}
-	var queues []string
-	for _, a := range added {
-		if a.later && !a.Duplicate && !slices.Contains(queues, a.Queue) {
-			queues = append(queues, a.Queue)
-		}
-	}
-	each(queues, func(_ int, name string) {
-		setting, cancel := c.afterCommit(ctx)
-		defer cancel()
-		err := c.store.EnsureQueue(setting, c.db, name)
-		if err == nil {
-			_, err = c.store.SetNextAlarm(setting, c.db, c.alarm, name)
-		}
-		if err != nil {
-			c.log.Warn("alarm not set, the sweep covers it", "queue", name, "error", err)
-		}
-	})
+// fireUnknown wakes for jobs of which it is not known whether they are stored, or will be. There may be a bell
+// that was rung for a trigger that only we could fire. A drain that finds nothing costs less than
+// one that nobody asks for.
+func (c *Client) fireUnknown(ctx context.Context, added []Added) {
+	_ = c.fire(ctx, queuesOf(added), queue.ReasonEnqueue)
+	c.setAlarms(ctx, added, true)
 }
 
 // queuesOf are the queues in which something may be due, each once.
 func queuesOf(added []Added) []string {
 	var queues []string
 	for _, a := range added {
-		if a.Queue != "" && !a.later && !slices.Contains(queues, a.Queue) {
+		if a.Queue != "" && a.delay == 0 && !slices.Contains(queues, a.Queue) {
 			queues = append(queues, a.Queue)
 		}
 	}
 	return queues
 }
 
-func (b *batch) queues() []string {
+// setAlarms has the queues of jobs that are due later woken then. Those of duplicates too: who added the
+// job may not have come to it. Unseen says that the jobs may not be seen yet, and need an alarm all the same.
+func (c *Client) setAlarms(ctx context.Context, added []Added, unseen bool) {
+	if c.alarm == nil {
+		return
+	}
 	var queues []string
-	for i := range b.jobs {
-		if n := &b.jobs[i]; n.Delay == 0 && !slices.Contains(queues, n.Queue) {
-			queues = append(queues, n.Queue)
+	soonest := make(map[string]time.Duration)
+	for _, a := range added {
+		in, known := soonest[a.Queue]
+		switch {
+		case a.Queue == "" || a.delay == 0:
+			continue
+		case !known:
+			queues = append(queues, a.Queue)
+		case in <= a.delay:
+			continue
+		}
+		soonest[a.Queue] = a.delay
+	}
+	due := make([]bool, len(queues))
+	each(queues, func(i int, name string) {
+		setting, cancel := c.afterCommit(ctx)
+		defer cancel()
+		next, err := c.lookAhead(setting, name)
+		due[i] = next.Due
+		if err == nil && unseen {
+			_, err = c.store.SetAlarm(setting, c.db, c.alarm, name, soonest[name])
+		}
+		if err != nil {
+			c.log.Warn("alarm not set, the sweep covers it", "queue", name, "error", err)
+		}
+	})
+	// What is due by now needs no alarm but somebody who looks, and who sets the next alarm as they leave.
+	var now []string
+	for i, name := range queues {
+		if due[i] {
+			now = append(now, name)
 		}
 	}
-	return queues
+	_ = c.ringAndFire(ctx, now, queue.ReasonEnqueue) // logged and counted
+}
+
+// lookAhead sets the alarm for when something is next due in a queue, unless something is.
+func (c *Client) lookAhead(ctx context.Context, name string) (queue.Next, error) {
+	if err := c.store.EnsureQueue(ctx, c.db, name); err != nil {
+		return queue.Next{}, err
+	}
+	next, err := c.store.Next(ctx, c.db, name)
+	if err == nil && !next.Due && next.In >= 0 {
+		_, err = c.store.SetAlarm(ctx, c.db, c.alarm, name, next.In)
+	}
+	return next, err
 }
 
 // ringAndFire wakes queues whose jobs are committed. What is to be done after a

@@ -98,7 +98,9 @@ func TestFire_WhateverTheAlarmServiceDoes(t *testing.T) {
 					"InTx": func(on string) error {
 						return client.InTx(b.ctx, func(tx *Tx) error { _, err := tx.AddMany(b.ctx, soonAndLater(on)); return err })
 					},
-					"Fire": func(on string) error { return client.Fire(b.ctx, Added{Queue: on}, Added{Queue: on, later: true}) },
+					"Fire": func(on string) error {
+						return client.Fire(b.ctx, Added{Queue: on}, Added{Queue: on + "-later", delay: time.Hour})
+					},
 				} {
 					asked = nil
 					if err := add(call); err != nil {
@@ -155,7 +157,7 @@ func TestFire_WakeNamesAnAlarmThatMayBeSet(t *testing.T) {
 }
 
 func soonAndLater(on string) []Entry {
-	return []Entry{{greet{"soon"}, []Option{On(on)}}, {greet{"later"}, []Option{On(on), In(time.Hour)}}}
+	return []Entry{{greet{"soon"}, []Option{On(on)}}, {greet{"later"}, []Option{On(on + "-later"), In(time.Hour)}}}
 }
 
 // Those who are due come first: what is later has time.
@@ -321,29 +323,47 @@ func TestFire_JobsWithATime(t *testing.T) {
 	}
 }
 
-// That this machine's clock takes a due job for a later one costs a second.
-func TestFire_AlarmOfALaterJobThatIsDue(t *testing.T) {
+// What this machine's clock takes for later may be due by the database's, or have become due before the commit.
+func TestFire_LaterJobThatIsDue(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	service := &alarms{}
-	due := time.Now().Add(time.Hour).Truncate(time.Second)
-	err := b.newClient(b.pool, Config{Alarm: service}).InTx(b.ctx, func(tx *Tx) error {
-		if _, err := tx.Add(b.ctx, greet{}, At(due)); err != nil {
+	client := b.newClient(b.pool, Config{Alarm: service})
+	for name, option := range map[string]Option{"time": At(time.Now().Add(time.Hour)), "delay": In(time.Hour)} {
+		err := client.InTx(b.ctx, func(tx *Tx) error {
+			if _, err := tx.Add(b.ctx, greet{}, On(name), option); err != nil {
+				return err
+			}
+			_, err := tx.Exec(b.ctx, queue.Qualify("UPDATE doze.jobs SET run_at = now() WHERE queue = $1::text", b.schema), name)
 			return err
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-		var stored time.Time
-		if err := tx.QueryRow(b.ctx, queue.Qualify("SELECT run_at FROM doze.jobs", b.schema)).Scan(&stored); err != nil || !stored.Equal(due) {
-			t.Errorf("stored %v, %v, want %v", stored, err, due)
+		wantQueues(t, b.trigger.take(), name)
+		wantAlarms(t, service.take(), nil)
+	}
+}
+
+// Delayed jobs for a queue that has others to run, and somebody who does, bring nobody else.
+func TestFire_LaterJobInABusyQueue(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	service := &alarms{}
+	client := b.newClient(b.pool, Config{Alarm: service})
+	for range 3 {
+		if _, err := client.AddMany(b.ctx, []Entry{{greet{"now"}, nil}, {greet{"later"}, []Option{In(time.Hour)}}}); err != nil {
+			t.Fatal(err)
 		}
-		_, err := tx.Exec(b.ctx, queue.Qualify("UPDATE doze.jobs SET run_at = now()", b.schema)) // as if its clock were ahead
-		return err
-	})
-	if err != nil {
+	}
+	wantQueues(t, b.trigger.take(), "default")
+	wantAlarms(t, service.take(), nil)
+	b.finishAll("default")
+	if _, err := client.Add(b.ctx, greet{"later"}, In(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	if set := service.take(); len(set) != 1 || set[0].in != time.Second {
-		t.Errorf("alarms %v, want one in a second", set)
-	}
+	wantQueues(t, b.trigger.take())
+	wantAlarms(t, service.take(), map[string]time.Duration{"default": time.Hour})
 }
 
 func TestFire_WhenTheRingFails(t *testing.T) {

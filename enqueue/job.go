@@ -41,7 +41,7 @@ type Added struct {
 	// very call was committed and its answer was lost.
 	Duplicate bool
 
-	later bool // it has a delay, so there is nothing to wake anybody for now
+	delay time.Duration // zero if it may be due, so that its queue is rung; else there is an alarm to set
 }
 
 // batch is jobs that have been checked.
@@ -55,9 +55,18 @@ func (b *batch) added(inserted []queue.Inserted) []Added {
 	all := make([]Added, len(inserted))
 	for i, in := range inserted {
 		n := &b.jobs[i]
-		all[i] = Added{ID: in.ID, Queue: n.Queue, Kind: n.Kind, Duplicate: in.Duplicate, later: n.Delay > 0}
+		all[i] = Added{ID: in.ID, Queue: n.Queue, Kind: n.Kind, Duplicate: in.Duplicate, delay: n.Delay}
 	}
 	return all
+}
+
+// unknown are the jobs as they are if they were inserted.
+func (b *batch) unknown() []Added {
+	inserted := make([]queue.Inserted, len(b.jobs))
+	for i := range b.jobs {
+		inserted[i].ID = b.jobs[i].ID
+	}
+	return b.added(inserted)
 }
 
 func (b *batch) ids() []uuid.UUID {

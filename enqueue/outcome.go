@@ -18,7 +18,7 @@ import (
 var ErrOutcomeUnknown = errors.New("enqueue: outcome unknown")
 
 // OutcomeError is returned where the answer to a commit was lost and could not be had by
-// asking again: the jobs may be stored or not. Their queues were woken to be safe. To be
+// asking again: the jobs may be stored or not. Their queues were woken, or have an alarm, to be safe. To be
 // sure, enqueue the same jobs again with their ids by the option [ID]: those that are there are
 // found, and reported as duplicates.
 type OutcomeError struct {

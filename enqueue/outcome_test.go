@@ -3,6 +3,7 @@ package enqueue
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -160,6 +161,121 @@ func TestOutcome_LostAnswerToTheCommitOfInTx(t *testing.T) {
 		t.Errorf("ran %d times, %d jobs", ran, b.jobs())
 	}
 	wantQueues(t, b.trigger.take(), "default")
+}
+
+// Jobs that are later need their alarm as much when it is not known whether they are stored.
+func TestOutcome_UnknownSetsAlarms(t *testing.T) {
+	t.Parallel()
+	later := []Entry{
+		{greet{"a"}, []Option{On("now")}}, {greet{"b"}, []Option{On("both")}},
+		{greet{"c"}, []Option{On("both"), In(3 * time.Hour)}}, {greet{"d"}, []Option{On("delay"), In(2 * time.Hour)}},
+		{greet{"e"}, []Option{On("delay"), In(time.Hour)}}, {greet{"f"}, []Option{On("time"), At(time.Now().Add(time.Hour))}},
+	}
+	for name, c := range map[string]struct {
+		mark string
+		add  func(ctx context.Context, client *Client) error
+	}{
+		"AddMany": {".jobs (id,", func(ctx context.Context, client *Client) error { _, err := client.AddMany(ctx, later); return err }},
+		"InTx": {"commit\x00", func(ctx context.Context, client *Client) error {
+			return client.InTx(ctx, func(tx *Tx) error { _, err := tx.AddMany(ctx, later); return err })
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			th, pool := steal(t)
+			th.arm(c.mark, -1, nil)
+			service := &alarms{}
+			client := b.newClient(pool, Config{Timeout: 300 * time.Millisecond, Alarm: service})
+			if err := c.add(b.ctx, client); !errors.Is(err, ErrOutcomeUnknown) || b.jobs() != len(later) {
+				t.Fatalf("error %v and %d jobs, want all of them stored and that not known", err, b.jobs())
+			}
+			woken := b.trigger.take()
+			slices.Sort(woken)
+			wantQueues(t, slices.Compact(woken), "both", "now")
+			wantAlarms(t, service.take(), map[string]time.Duration{"both": 3 * time.Hour, "delay": time.Hour, "time": time.Hour})
+		})
+	}
+}
+
+func wantAlarms(t *testing.T, got []set, want map[string]time.Duration) {
+	t.Helper()
+	for _, s := range got {
+		if about, ok := want[s.queue]; !ok || (s.in-about).Abs() > about/50 {
+			t.Errorf("queue %q has an alarm in %v, want %v", s.queue, s.in, about)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("alarms %v, want %v", got, want)
+	}
+}
+
+// The commit may come even later than we look for what there is.
+func TestOutcome_UnknownSetsAlarmsForJobsThatAreNotSeenYet(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	lock, err := b.pool.Begin(b.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rollback(b.ctx, lock)
+	if _, err := lock.Exec(b.ctx, queue.Qualify("LOCK TABLE doze.jobs IN SHARE MODE", b.schema)); err != nil {
+		t.Fatal(err)
+	}
+	service := &alarms{}
+	client := b.newClient(b.pool, Config{Alarm: service})
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
+	go func() { // once the insert waits
+		for b.ctx.Err() == nil {
+			waiting := false
+			err := b.pool.QueryRow(b.ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1::integer = ANY(pg_blocking_pids(pid)))", lock.Conn().PgConn().PID()).Scan(&waiting)
+			if err != nil || waiting {
+				break
+			}
+		}
+		cancel()
+	}()
+	if _, err := client.Add(ctx, greet{}, In(time.Hour)); !errors.Is(err, ErrOutcomeUnknown) || b.jobs() != 0 {
+		t.Fatalf("error %v and %d jobs, want none to be seen", err, b.jobs())
+	}
+	wantAlarms(t, service.take(), map[string]time.Duration{"default": time.Hour})
+}
+
+// A try whose answer was lost has set no alarm, and neither has a call that gave up while the database was away.
+// To the try, or the call, that is made again its job is a duplicate, and the alarm is set for that.
+func TestOutcome_DuplicatesSetAlarms(t *testing.T) {
+	t.Parallel()
+	for name, options := range map[string][]Option{
+		"no key": {In(time.Hour)}, "key": {Key("k"), In(time.Hour)}, "unique": {Unique("k"), In(time.Hour)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			th, pool := steal(t)
+			service := &alarms{}
+			client := b.newClient(pool, Config{Alarm: service})
+			th.arm(".jobs (id,", 1, nil)
+			added, err := client.Add(b.ctx, greet{}, options...)
+			if err != nil || th.thefts() != 1 || !added.Duplicate {
+				t.Fatalf("%+v, %v, %d answers lost", added, err, th.thefts())
+			}
+			wantAlarms(t, service.take(), map[string]time.Duration{"default": time.Hour})
+
+			b.exec("UPDATE doze.queues SET armed_at = NULL, armed_id = NULL") // as if that call had ended just before
+			if name == "no key" {
+				options = append(options, ID(added.ID))
+			}
+			for range 2 {
+				again, err := client.Add(b.ctx, greet{}, options...)
+				if err != nil || !again.Duplicate || again.ID != added.ID || b.jobs() != 1 {
+					t.Fatalf("%+v, %v, want a duplicate of %v", again, err, added.ID)
+				}
+			}
+			wantAlarms(t, service.take(), map[string]time.Duration{"default": time.Hour})
+			wantQueues(t, b.trigger.take())
+		})
+	}
 }
 
 func TestOutcome_AnswerToTheRingIsLost(t *testing.T) {

@@ -108,7 +108,7 @@ func (c *Client) InTx(ctx context.Context, fn func(tx *Tx) error) error {
 			return fmt.Errorf("enqueue: commit: %w", err)
 		}
 		c.count.unknown.Add(1)
-		_ = c.fire(ctx, queuesOf(tx.added), queue.ReasonEnqueue)
+		c.fireUnknown(ctx, tx.added)
 		unknown := &OutcomeError{Err: fmt.Errorf("commit: %w", err)}
 		for _, a := range tx.added {
 			unknown.IDs = append(unknown.IDs, a.ID)
