@@ -22,15 +22,16 @@ const (
 	flush = 10 * time.Millisecond
 	// linger is how long a drain waits for more before it leaves, if jobs came while it left before:
 	// then they come about as fast as they run, and each time that it leaves one starts another drain.
-	linger = 20 * time.Millisecond
+	linger = 10 * time.Millisecond
 	// streak is how many full claims in a row say that there is work for one more drain.
 	streak = 8
 	// ahead is how long what one claim takes should keep the crew busy. More would only wait in memory,
 	// and count as reaped if this process is killed.
 	ahead = 500 * time.Millisecond
-	// heads is how often to claim from the head of the queue, for what became due behind the cursor; less often if
-	// that takes long.
-	heads = time.Second
+	// heads is how often to claim from the head of the queue, for what became due behind the cursor. If that takes
+	// long it is done less often, for a hundredth of the time, and in between from a little behind the cursor.
+	heads  = time.Second
+	behind = 10 * time.Second
 	// firstDry is how long a drain first waits to run dry, and it works for as many times that as seldom
 	// before it waits: see drain.holding.
 	firstDry = 100 * time.Millisecond
@@ -57,7 +58,7 @@ type drain struct {
 	leash                *time.Timer // ends the handlers before that lease does
 	unrenewed            bool        // the leases are given up
 	cursor               queue.Cursor
-	headAt               time.Time // when to claim from the head again
+	headAt, backAt       time.Time // when to claim from the head again, or from behind the cursor
 	maxReaps             int
 	watched              bool // the watch is set in the alarm service
 	limit                int  // of the next claim

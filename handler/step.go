@@ -78,7 +78,13 @@ func (r *drain) launch(limit int) {
 		s.alone = !r.wasLone // in turns: many that must run alone would keep all others waiting
 		r.dryAt = time.Now().Add(seldom * r.drying())
 	}
-	if s.head = !s.sent.Before(r.headAt); !s.head {
+	switch {
+	case !s.sent.Before(r.headAt):
+		s.head = true
+	case !s.sent.Before(r.backAt):
+		s.slot.From = r.cursor.Back(behind)
+		r.backAt = s.sent.Add(heads)
+	default:
 		s.slot.From = r.cursor
 	}
 	r.underWay = s
@@ -114,7 +120,8 @@ func (r *drain) accept(s *step) error {
 	}
 	if s.limit > 0 {
 		if s.head {
-			r.headAt = time.Now().Add(max(heads, 20*r.stepTook))
+			r.headAt = time.Now().Add(max(heads, 100*r.stepTook))
+			r.backAt = time.Now().Add(heads)
 		}
 		r.asked = s.sent
 		r.took(&s.taken, s.limit)

@@ -42,6 +42,17 @@ func (c *Cursor) Advance(claimed []Claimed) {
 	}
 }
 
+// Back is the cursor set back by a time, for what became due behind it a moment ago: the commit of a transaction that
+// took a while.
+func (c Cursor) Back(by time.Duration) Cursor {
+	for i := range c.lanes {
+		if lane := &c.lanes[i]; !lane.runAt.IsZero() {
+			*lane = place{runAt: lane.runAt.Add(-by)}
+		}
+	}
+	return c
+}
+
 func (c *Cursor) at() []time.Time {
 	all := make([]time.Time, lanes)
 	for i := range all {
