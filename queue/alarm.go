@@ -76,6 +76,10 @@ func (s *Store) SetAlarmAs(ctx context.Context, db DB, alarm Alarm, queueName st
 		return true, nil
 	}
 	err = fmt.Errorf("set alarm for queue %q: %w", queueName, err)
+	// With time of its own: the service may have used up the caller's, and an alarm that is not set would keep
+	// others from being set.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
 	return false, errors.Join(err, run(ctx, db, s.call("unarm", "unarm", nil, queueName, id.String())))
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -16,6 +17,7 @@ import (
 type prepared struct {
 	asked, direct bool
 	names         map[string]string // by SQL
+	own           string            // begins this connection's names, so that no other client's are like them
 	made          int               // names, so that none is used twice
 }
 
@@ -26,7 +28,7 @@ func preparedBy(conn *pgx.Conn) *prepared {
 	data := conn.PgConn().CustomData()
 	p, _ := data[preparedKey].(*prepared)
 	if p == nil {
-		p = &prepared{names: make(map[string]string)}
+		p = &prepared{names: make(map[string]string), own: uuid.NewString()[:8]}
 		data[preparedKey] = p
 	}
 	return p
@@ -56,7 +58,7 @@ func (p *prepared) name(sql string, added map[string]string) (name string, fresh
 		return name, false
 	}
 	p.made++
-	name = fmt.Sprintf("doze_%d", p.made)
+	name = fmt.Sprintf("doze_%s_%d", p.own, p.made)
 	added[sql] = name
 	return name, true
 }
@@ -72,6 +74,7 @@ func (p *prepared) after(added map[string]string, err error) {
 		}
 	case errors.As(err, &pg) && (pg.Code == noSuchStatement || pg.Code == "0A000"):
 		p.names = make(map[string]string)
+		p.direct = false // at least not for us alone, or somebody drops what we prepare
 	}
 }
 

@@ -29,14 +29,18 @@ func optional(id uuid.UUID) string {
 	return id.String()
 }
 
-// Insert inserts jobs in one statement, all or none, and returns what became of each, in
+// Insert inserts jobs, all or none, and returns what became of each, in
 // order. They must have passed [NewJob.Check], and no two may have one id.
+// Ids that were not made for these jobs just now call for repeat.
 // Set repeat where this may be the repeat of an insert whose outcome is unknown: then a
 // job that has even finished meanwhile is found (as long as history keeps it) and reported
 // as a duplicate. To have the jobs drained, ring their queues after the commit.
 func (s *Store) Insert(ctx context.Context, db DB, jobs []NewJob, repeat bool) ([]Inserted, error) {
 	if len(jobs) == 0 {
 		return nil, nil
+	}
+	if conn := connOf(db); conn != nil && copied(jobs, repeat) {
+		return s.copy(ctx, conn, jobs)
 	}
 	c, result := s.insert(jobs, repeat)
 	if err := run(ctx, db, c); err != nil {
@@ -85,7 +89,7 @@ func (s *Store) insert(jobs []NewJob, repeat bool) (c call, result func() []Inse
 }
 
 // InsertAndRing inserts jobs and then, in a transaction after theirs, rings each of
-// their queues, all in one round trip. It returns the queues for which the caller
+// their queues, all in one round trip, or two for many jobs. It returns the queues for which the caller
 // must fire the trigger. Bell is how long a ring waits for its drain to come before
 // another enqueue rings again.
 //
@@ -94,14 +98,28 @@ func (s *Store) InsertAndRing(ctx context.Context, conn *pgx.Conn, jobs []NewJob
 	if len(jobs) == 0 {
 		return nil, nil, nil
 	}
-	insert, result := s.insert(jobs, repeat)
-	groups := [][]call{{insert}}
+	var groups [][]call
+	var result func() []Inserted
+	if copied(jobs, repeat) {
+		switch inserted, err = s.copy(ctx, conn, jobs); {
+		case err == nil:
+			result = func() []Inserted { return inserted }
+		case !isThere(err):
+			return nil, nil, err
+		}
+	}
+	if result == nil {
+		var insert call
+		insert, result = s.insert(jobs, repeat)
+		groups = [][]call{{insert}}
+	}
+	byCopy := len(groups) == 0
 	rings := s.rings(dueQueues(jobs), bell)
 	for _, r := range rings {
 		groups = append(groups, []call{r.call})
 	}
 	err = pipeline(ctx, conn, groups...)
-	if failed := (*groupError)(nil); errors.As(err, &failed) && failed.group == 0 {
+	if failed := (*groupError)(nil); errors.As(err, &failed) && failed.group == 0 && !byCopy {
 		return nil, nil, err // even if the rings after it went well
 	}
 	inserted = result()
