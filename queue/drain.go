@@ -69,7 +69,7 @@ func (s *Store) Start(ctx context.Context, conn *pgx.Conn, slot Slot, alarm stri
 		alarm = "" // untrusted, and of no use
 	}
 	version, granted := SchemaVersion, true
-	answer := s.call("answer bell", "answer_bell", func(rows pgx.Rows) error { return rows.Scan(&t.MaxReaps, &version, &granted) }, slot.Queue, alarm)
+	answer := s.call("answer bell", "answer_bell", func(rows pgx.Rows) error { return rows.Scan(&t.MaxReaps, &version, &granted, nil) }, slot.Queue, alarm)
 	err := pipeline(ctx, conn, append([][]call{{answer}}, s.take(slot, limit, &t)...)...)
 	switch {
 	case err != nil:
@@ -127,7 +127,7 @@ func (s *Store) Step(ctx context.Context, conn *pgx.Conn, slot Slot, outcomes []
 		group = append(group, s.markSlot(slot, state))
 	}
 	if limit > 0 {
-		group = append(group, s.claim(slot, limit, alone, &t)...)
+		group = append(group, s.claim("in_order", slot, limit, alone, &t)...)
 	}
 	if len(group) == 0 {
 		return t, nil
@@ -195,7 +195,7 @@ func (s *Store) HandOver(ctx context.Context, conn *pgx.Conn, slot Slot, outcome
 // take is what Start and Retake have in common.
 func (s *Store) take(slot Slot, limit int, t *Taken) [][]call {
 	slot.From = Cursor{}
-	groups := [][]call{{s.takeSlot(slot, t)}, s.claim(slot, limit, true, t), s.ticking(slot, t)}
+	groups := [][]call{{s.takeSlot(slot, t)}, s.claim("in_order_unsynced", slot, limit, true, t), s.ticking(slot, t)}
 	if slot.Watch != uuid.Nil {
 		groups = append(groups, []call{s.call("watch", "watch", func(pgx.Rows) error { t.Watching = true; return nil },
 			slot.Queue, slot.Token.String(), ms(slot.WatchIn()), slot.Watch.String(), ms(alarmGrace))})
@@ -237,11 +237,12 @@ func (s *Store) ringIfDue(queueName string, bell time.Duration, rang *bool) []ca
 // inOrder has what follows in its transaction read jobs by index, whatever the planner thinks of their number.
 func (s *Store) inOrder(op string) call { return s.call(op, "in_order", nil) }
 
-// claim is two claims of one transaction: with alone one job that must run alone, and else a batch.
-func (s *Store) claim(slot Slot, limit int, alone bool, t *Taken) []call {
+// claim is two claims of one transaction: with alone one job that must run alone, and else a batch. Hint is how
+// the transaction begins.
+func (s *Store) claim(hint string, slot Slot, limit int, alone bool, t *Taken) []call {
 	token, lone := uuid.New(), uuid.New()
 	t.Tokens = append(t.Tokens, token, lone)
-	calls := []call{s.inOrder("claim")}
+	calls := []call{s.call("claim", hint, nil)}
 	if alone {
 		calls = append(calls, s.call("claim", "claim_alone", readClaimed(t, slot.Queue, lone), slot.Queue, slot.Token.String(), lone.String(), ms(slot.Lease)))
 	}

@@ -2,6 +2,7 @@
 -- id: an alarm that fires early must not be taken for a later one) or one whose time has passed: this
 -- drain sees to what it was for, and sets the next one as it leaves. It must be committed
 -- before the drain takes its slot, or a job is lost (see docs/wake.md).
+-- Its commit does not wait for the disk: what a crash can bring back is a bell, which ends by itself.
 -- Index: queues_pkey. Locks: the queue's row.
 UPDATE doze.queues
    SET bell_until = NULL,
@@ -9,4 +10,5 @@ UPDATE doze.queues
        armed_id = CASE WHEN armed_id = nullif($2::text, '')::uuid OR armed_at <= now() THEN NULL ELSE armed_id END
  WHERE queue = $1::text
 RETURNING max_reaps::integer AS max_reaps, (SELECT max(version) FROM doze.migrations) AS version,
-          has_table_privilege('doze.jobs', 'DELETE') AND has_table_privilege('doze.history', 'INSERT') AS granted
+          has_table_privilege('doze.jobs', 'DELETE') AND has_table_privilege('doze.history', 'INSERT') AS granted,
+          set_config('synchronous_commit', 'off', true) AS unsynced

@@ -3,12 +3,13 @@
 -- Not rang: somebody will see the job (the proof is in docs/wake.md). Must be a
 -- transaction of its own, begun after the job's commit. known is false if the
 -- queue has no row yet.
+-- Its commit does not wait for the disk: without the bell somebody else rings, too.
 -- Index: queues_pkey, slots_pkey. Locks: the queue's row, only if it may ring.
 WITH rung AS (
     UPDATE doze.queues q SET bell_until = clock_timestamp() + $2::bigint * interval '1 millisecond'
      WHERE q.queue = $1::text AND q.paused_at IS NULL AND (q.bell_until IS NULL OR q.bell_until < now() OR q.bell_until > clock_timestamp() + ($2::bigint + 60000) * interval '1 millisecond')
        AND NOT EXISTS (SELECT FROM doze.slots s WHERE s.queue = $1::text AND s.state = 'open' AND s.locked_until > now())
        AND EXISTS (SELECT FROM doze.slots s WHERE s.queue = $1::text AND s.slot <= q.slots AND (s.state = 'free' OR s.locked_until <= now()))
-    RETURNING 1
+    RETURNING set_config('synchronous_commit', 'off', true)
 )
 SELECT EXISTS (TABLE rung) AS rang, EXISTS (SELECT FROM doze.queues q WHERE q.queue = $1::text) AS known
