@@ -2,7 +2,6 @@ package queue
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -15,16 +14,15 @@ const SchemaVersion = 2
 // DefaultSchema is the schema of Doze's tables where none is chosen.
 const DefaultSchema = "doze"
 
-var (
-	schemaName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,62}$`)
-	qualifier  = regexp.MustCompile(`\bdoze\.`)
-)
-
 // CheckSchema returns an error unless name can name the schema: 1 to 63 ASCII
 // letters, digits, _ and -, the first a letter or _, and not beginning with pg_,
 // which PostgreSQL keeps for itself.
 func CheckSchema(name string) error {
-	if !schemaName.MatchString(name) || strings.HasPrefix(strings.ToLower(name), "pg_") {
+	letter := name
+	if rest, ok := strings.CutPrefix(name, "_"); ok { // which counts as a letter here
+		letter = "x" + rest
+	}
+	if !isName(letter, 63, "_-") || isDigit(letter[0]) || strings.HasPrefix(strings.ToLower(name), "pg_") {
 		return fieldError("schema", name, "want 1 to 63 letters, digits, _ and - (ASCII), the first a letter or _, and not pg_…")
 	}
 	return nil
@@ -33,7 +31,30 @@ func CheckSchema(name string) error {
 // Qualify fills a schema into SQL text written for the schema doze. Each name is qualified in
 // the text itself, since a transaction-mode pooler drops search_path.
 func Qualify(sql, schema string) string {
-	return qualifier.ReplaceAllLiteralString(sql, pgx.Identifier{schema}.Sanitize()+".")
+	// By hand, not by a regular expression: a function that starts does this for each of its statements.
+	const written = "doze."
+	var b strings.Builder
+	quoted := pgx.Identifier{schema}.Sanitize() + "."
+	for {
+		i := strings.Index(sql, written)
+		if i < 0 {
+			b.WriteString(sql)
+			return b.String()
+		}
+		b.WriteString(sql[:i])
+		if i > 0 && isWord(sql[i-1]) {
+			b.WriteString(written) // the end of another name
+		} else {
+			b.WriteString(quoted)
+		}
+		sql = sql[i+len(written):]
+	}
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+func isWord(c byte) bool {
+	return c == '_' || isDigit(c) || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }
 
 // NewStore returns the statements for one schema; empty means [DefaultSchema].
