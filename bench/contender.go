@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // contender is a queue under test. It is used by one goroutine, but for Enqueue.
@@ -60,6 +62,15 @@ func names() (all []string) {
 func payloadOf(n int) []byte {
 	text, _ := json.Marshal(map[string]string{"data": string(slices.Repeat([]byte{'x'}, max(n-11, 1)))})
 	return text
+}
+
+func newPool(ctx context.Context, url string, most int32) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	cfg.MaxConns = most
+	return pgxpool.NewWithConfig(ctx, cfg)
 }
 
 // pieces calls do for n in pieces of at most size.

@@ -34,6 +34,7 @@ var measures = []measure{
 	{name: "drain_wal", unit: "WAL bytes/job", less: true, run: wal(20_000)},
 	{name: "drain_grown", unit: "jobs/s", long: true, only: []string{"doze"}, run: grown},
 	{name: "enqueue", unit: "jobs/s", run: enqueues(8000)},
+	{name: "enqueue_bare", unit: "jobs/s", only: []string{"doze"}, run: enqueuesBare(8000)},
 	{name: "bulk", unit: "jobs/s", run: bulk(100_000)},
 	{name: "bulk_unnest", unit: "jobs/s", only: []string{"limit"}, run: bulkUnnest(100_000)},
 	{name: "cold_start", unit: "ms", less: true, only: coldOnes, run: cold(true)},
@@ -160,6 +161,20 @@ func enqueues(n int) func(context.Context, *bench, contender, string) (float64, 
 		})
 		return float64(n) / took.Seconds(), err
 	}
+}
+
+// enqueuesBare is the same with nothing but an INSERT into Doze's own table: what its enqueue could be at most.
+func enqueuesBare(n int) func(context.Context, *bench, contender, string) (float64, error) {
+	return func(ctx context.Context, b *bench, c contender, url string) (float64, error) {
+		return enqueues(n)(ctx, b, &bare{c.(*dozeQueue)}, url)
+	}
+}
+
+type bare struct{ *dozeQueue }
+
+func (b *bare) Enqueue(ctx context.Context) error {
+	_, err := b.pool.Exec(ctx, "INSERT INTO doze.jobs (id, queue, kind, payload) VALUES ($1, 'default', 'nothing', $2)", newID(), b.payload)
+	return err
 }
 
 func bulk(n int) func(context.Context, *bench, contender, string) (float64, error) {

@@ -35,7 +35,7 @@ func (*dozeQueue) Settings() string {
 }
 
 func (d *dozeQueue) Setup(ctx context.Context, url string) (err error) {
-	if d.pool, err = pgxpool.New(ctx, url); err != nil {
+	if d.pool, err = newPool(ctx, url, 10); err != nil {
 		return err
 	}
 	if err := d.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {

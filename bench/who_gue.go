@@ -32,13 +32,8 @@ func (*gueQueue) Settings() string {
 	return fmt.Sprintf("pgxv5, pool of %d workers, poll 1 ms", gueWorkers)
 }
 
-func (g *gueQueue) Setup(ctx context.Context, url string) error {
-	cfg, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		return err
-	}
-	cfg.MaxConns = gueWorkers + 10
-	if g.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
+func (g *gueQueue) Setup(ctx context.Context, url string) (err error) {
+	if g.pool, err = newPool(ctx, url, gueWorkers+10); err != nil {
 		return err
 	}
 	// Its tables come as a file with the module.

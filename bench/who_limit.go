@@ -30,7 +30,7 @@ func (*limit) Settings() string {
 }
 
 func (l *limit) Setup(ctx context.Context, url string) (err error) {
-	if l.pool, err = pgxpool.New(ctx, url); err != nil {
+	if l.pool, err = newPool(ctx, url, 10); err != nil {
 		return err
 	}
 	_, err = l.pool.Exec(ctx, `

@@ -36,7 +36,7 @@ func (*pgmq) Settings() string {
 }
 
 func (p *pgmq) Setup(ctx context.Context, url string) (err error) {
-	if p.pool, err = pgxpool.New(ctx, url); err != nil {
+	if p.pool, err = newPool(ctx, url, 10); err != nil {
 		return err
 	}
 	text, err := os.ReadFile(*pgmqFile)

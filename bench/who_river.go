@@ -58,12 +58,7 @@ func (w *riverWorker) Work(_ context.Context, job *river.Job[riverNothing]) erro
 }
 
 func (r *riverQueue) Setup(ctx context.Context, url string) (err error) {
-	cfg, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		return err
-	}
-	cfg.MaxConns = 20
-	if r.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
+	if r.pool, err = newPool(ctx, url, 20); err != nil {
 		return err
 	}
 	migrator, err := rivermigrate.New(riverpgxv5.New(r.pool), nil)
