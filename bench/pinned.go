@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -18,6 +19,8 @@ type pinnedLine struct {
 	backlog []float64 // jobs
 	waits   []float64 // ms, p50 of the time from enqueue to start
 }
+
+var plotFile = flag.String("plot", "pinned.svg", "`file` for the plot of the measure pinned")
 
 // perSecond is how many jobs come in, as in the published figures for queues beside long transactions.
 const perSecond = 800
@@ -102,7 +105,10 @@ func pinned(ctx context.Context, b *bench, c contender, url string) (float64, er
 	close(jobs)
 	all.Wait()
 	b.pinned = append(b.pinned, line)
-	if err := os.WriteFile("pinned.svg", []byte(plot(b.pinned)), 0o644); err != nil {
+	if *short {
+		return line.backlog[len(line.backlog)-1], nil
+	}
+	if err := os.WriteFile(*plotFile, []byte(plot(b.pinned)), 0o644); err != nil {
 		return 0, err
 	}
 	return line.backlog[len(line.backlog)-1], nil

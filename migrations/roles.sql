@@ -53,8 +53,8 @@ GRANT INSERT (queue, slot), SELECT (queue, slot, state, locked_until) ON doze.sl
 GRANT SELECT, DELETE, UPDATE (token, locked_until, attempts, reaps, run_at, failures, last_error) ON doze.jobs TO doze_drain;
 GRANT SELECT, INSERT ON doze.history TO doze_drain;
 GRANT SELECT, UPDATE (expires_at) ON doze.keys TO doze_drain;
-GRANT SELECT, UPDATE (bell_until, armed_at, armed_id) ON doze.queues TO doze_drain;
-GRANT SELECT, UPDATE (state, token, locked_until) ON doze.slots TO doze_drain;
+GRANT INSERT (queue), SELECT, UPDATE (bell_until, armed_at, armed_id) ON doze.queues TO doze_drain;
+GRANT INSERT (queue, slot), SELECT, UPDATE (state, token, locked_until) ON doze.slots TO doze_drain;
 GRANT SELECT ON doze.schedules TO doze_drain;
 GRANT EXECUTE ON FUNCTION doze.history_bucket(text), doze.tick(text, timestamptz, timestamptz, uuid[], timestamptz[]) TO doze_drain;
 

@@ -117,7 +117,7 @@ func TestRoles_EachMayDoItsWorkAndNothingElse(t *testing.T) {
 			return err
 		}},
 		{"ring", []string{enqueue, drain, sweep, admin}, func(c *pgx.Conn) error { return done(store.Ring(ctx, c, "q", time.Minute)) }},
-		{"ring a new queue", []string{enqueue, sweep, admin}, func(c *pgx.Conn) error { return done(store.Ring(ctx, c, "new", time.Minute)) }},
+		{"ring a new queue", []string{enqueue, drain, sweep, admin}, func(c *pgx.Conn) error { return done(store.Ring(ctx, c, "new", time.Minute)) }},
 		{"unring", []string{enqueue, drain, sweep, admin}, func(c *pgx.Conn) error { return store.Unring(ctx, c, "q") }},
 		{"set the next alarm", []string{enqueue, drain, sweep, admin}, func(c *pgx.Conn) error { return done(store.SetNextAlarm(ctx, c, alarm, "q")) }},
 		{"disarm", []string{enqueue, drain, sweep, admin}, func(c *pgx.Conn) error { return store.Disarm(ctx, c) }},

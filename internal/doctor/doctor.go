@@ -187,7 +187,7 @@ func sessions(ctx context.Context, conn *pgx.Conn, cfg Config) ([]Finding, error
 		case kind == "walsender":
 			all = append(all, one(Warning, "logical replication keeps a compute awake; end the subscription if it is not needed", "%s replicates", who))
 		case listens:
-			all = append(all, one(Warning, "a LISTEN connection keeps a database awake for ever; let its owner enqueue jobs instead", "%s listens", who))
+			all = append(all, one(Warning, "a LISTEN connection keeps a database awake for ever: let its owner enqueue jobs instead, unless it is the resident process that you chose", "%s listens", who))
 		case len(state) > 4 && state[:4] == "idle" && state != "idle":
 			all = append(all, one(Warning, "it keeps the database awake and holds vacuum back; end its transaction", "%s is %s for %d s", who, state, seconds))
 		case horizon > 1_000_000:
