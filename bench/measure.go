@@ -75,16 +75,25 @@ func timed(c contender, do func() error) (time.Duration, error) {
 	return took, err
 }
 
-// fill adds jobs that wait, and has the server write them out.
-func (b *bench) fill(ctx context.Context, c contender, n int) error {
+// fill adds jobs that wait, has the server write them out, and gathers statistics, as autovacuum does after a while.
+func (b *bench) fill(ctx context.Context, c contender, url string, n int) error {
 	if err := c.Bulk(ctx, n); err != nil {
 		return err
 	}
-	return b.server.exec(ctx, "CHECKPOINT")
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	if _, err := conn.Exec(ctx, "VACUUM ANALYZE"); err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, "CHECKPOINT")
+	return err
 }
 
 func drains(n, bytes int) func(context.Context, *bench, contender, string) (float64, error) {
-	return func(ctx context.Context, b *bench, c contender, _ string) (float64, error) {
+	return func(ctx context.Context, b *bench, c contender, url string) (float64, error) {
 		n := size(n)
 		if bytes != 100 {
 			s, ok := c.(sizer)
@@ -93,7 +102,7 @@ func drains(n, bytes int) func(context.Context, *bench, contender, string) (floa
 			}
 			s.PayloadSize(bytes)
 		}
-		if err := b.fill(ctx, c, n); err != nil {
+		if err := b.fill(ctx, c, url, n); err != nil {
 			return 0, err
 		}
 		took, err := timed(c, func() error { return c.Drain(ctx, n) })
@@ -112,9 +121,9 @@ func withHistory(run func(context.Context, *bench, contender, string) (float64, 
 
 // wal is what a job leaves in the write-ahead log from its claim to its end.
 func wal(n int) func(context.Context, *bench, contender, string) (float64, error) {
-	return func(ctx context.Context, b *bench, c contender, _ string) (float64, error) {
+	return func(ctx context.Context, b *bench, c contender, url string) (float64, error) {
 		n := size(n)
-		if err := b.fill(ctx, c, n); err != nil {
+		if err := b.fill(ctx, c, url, n); err != nil {
 			return 0, err
 		}
 		conn, err := pgx.Connect(ctx, b.server.pg.URL())
