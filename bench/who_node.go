@@ -3,21 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"embed"
-	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"os/exec"
-	"path/filepath"
-	"sync"
 	"time"
-)
 
-//go:embed node/package.json node/*.mjs
-var scripts embed.FS
+	"github.com/dozequeue/doze/bench/node"
+)
 
 // nodeQueue is a queue written in JavaScript, run by a script of its own. What the script measures is measured inside of
 // it, so the start of Node.js is not counted.
@@ -37,66 +30,21 @@ func newPgBoss() (contender, error) {
 }
 
 func newNode(name, module, settings string) (contender, error) {
-	dir, err := nodeModules()
+	dir, err := node.Modules()
+	var out *node.Missing
+	if errors.As(err, &out) {
+		return nil, missing("%s", out.Why)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return &nodeQueue{name: name, module: module, settings: settings, dir: dir, bytes: 100}, nil
 }
 
-// nodeModules installs the scripts and what they need into a cache folder, once for each version of them.
-var nodeModules = sync.OnceValues(func() (string, error) {
-	for _, tool := range []string{"node", "npm"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			return "", missing("%s is not installed", tool)
-		}
-	}
-	want, err := scripts.ReadFile("node/package.json")
-	if err != nil {
-		return "", err
-	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	sum := sha256.Sum256(want)
-	dir := filepath.Join(cache, "doze-bench", hex.EncodeToString(sum[:8]))
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	files, err := fs.Glob(scripts, "node/*")
-	if err != nil {
-		return "", err
-	}
-	for _, name := range files {
-		text, err := scripts.ReadFile(name)
-		if err != nil {
-			return "", err
-		}
-		if err := os.WriteFile(filepath.Join(dir, filepath.Base(name)), text, 0o644); err != nil {
-			return "", err
-		}
-	}
-	if _, err := os.Stat(filepath.Join(dir, "installed")); err == nil {
-		return dir, nil
-	}
-	npm := exec.Command("npm", "install", "--no-audit", "--no-fund", "--loglevel=error")
-	npm.Dir = dir
-	if out, err := npm.CombinedOutput(); err != nil {
-		return "", missing("npm install: %v: %s", err, bytes.TrimSpace(out))
-	}
-	return dir, os.WriteFile(filepath.Join(dir, "installed"), nil, 0o644)
-})
-
 func (n *nodeQueue) Name() string     { return n.name }
 func (n *nodeQueue) Settings() string { return n.settings }
 
-func (n *nodeQueue) Version() string {
-	text, _ := os.ReadFile(filepath.Join(n.dir, "node_modules", n.module, "package.json"))
-	var p struct{ Version string }
-	_ = json.Unmarshal(text, &p)
-	return n.module + " " + p.Version
-}
+func (n *nodeQueue) Version() string { return node.Version(n.dir, n.module) }
 
 func (n *nodeQueue) PayloadSize(bytes int) { n.bytes = bytes }
 

@@ -1,117 +1,206 @@
-// Command awake plays a day's trace, compressed, against a Postgres that really suspends, and says how long it
-// was awake beside the least that any queue could do: the union of [work, work + timeout].
+// Command awake plays a day's trace, compressed, against a Postgres that really suspends, and says how long each queue
+// keeps it awake, beside the least that any queue could: the union of [work, work + timeout].
 //
-//	go run ./awake                       a trace of five minutes, suspended after 5 s
-//	go run ./awake -length 2m -timeout 3s
+//	go run ./awake                                      Doze, a trace of five minutes, suspended after 5 s
+//	go run ./awake -who doze,river -rule connections    where an open connection keeps it awake
+//	go run ./awake -who all -rule queries,connections   each rival by both rules, one after the other: an hour
+//	go run ./awake -length 90s -timeout 3s              a quick look
+//
+// Each queue has a Postgres of its own and runs at the defaults of its documentation; what differs is printed. The workers of a
+// rival run throughout, as they do in production; Doze's are goroutines that stand for functions. The three drains that
+// vanish are Doze's alone: the others take a dead worker's jobs back after a quarter of an hour to four hours.
 package main
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
-	"log"
-	"math/rand/v2"
+	"maps"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"slices"
-	"sync"
+	"strings"
+	"text/tabwriter"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/dozequeue/doze/enqueue"
-	"github.com/dozequeue/doze/handler"
+	"github.com/dozequeue/doze/bench/node"
 	"github.com/dozequeue/doze/internal/pgdev"
 	"github.com/dozequeue/doze/internal/sleepy"
-	"github.com/dozequeue/doze/migrations"
-	"github.com/dozequeue/doze/queue"
-	"github.com/dozequeue/doze/schedule"
 )
 
 var (
-	length  = flag.Duration("length", 5*time.Minute, "length of the trace")
-	timeout = flag.Duration("timeout", 5*time.Second, "suspend timeout")
-	seed    = flag.Uint64("seed", 1, "seed of the trace")
-	asJSON  = flag.Bool("json", false, "print JSON")
+	traceLength = flag.Duration("length", 5*time.Minute, "length of the trace")
+	timeout     = flag.Duration("timeout", 5*time.Second, "suspend timeout")
+	seed        = flag.Uint64("seed", 1, "seed of the trace")
+	whoFlag     = flag.String("who", "doze", "queues, separated by commas, or all: "+strings.Join(names(), ", "))
+	ruleFlag    = flag.String("rule", "queries", "what keeps the database awake, separated by commas: queries, connections")
+	asJSON      = flag.Bool("json", false, "print a line of JSON for each")
 )
 
-// work is what any queue must touch the database for, by the time it does.
-type work struct {
-	mu    sync.Mutex
-	times []time.Time
+// contender is a queue under test.
+type contender interface {
+	settings() string
+	retry() time.Duration  // after the first failure
+	offset() time.Duration // at which the schedule for each two minutes ticks
+	// start makes its tables and starts what runs its jobs.
+	start(ctx context.Context, url string, l *ledger) error
+	// add adds a job, and tries again if the database has gone.
+	add(ctx context.Context, j job) error
+	// left is a query for how many jobs of the trace are not recorded as done.
+	left() string
+	stop(ctx context.Context) error
 }
 
-func (w *work) at(t time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.times = append(w.times, t)
+var makers = []struct {
+	name string
+	make func(rule sleepy.Rule) (contender, error)
+}{
+	{"doze", func(rule sleepy.Rule) (contender, error) { return &dozeQueue{rule: rule}, nil }},
+	{"river", func(sleepy.Rule) (contender, error) { return &riverQueue{}, nil }},
+	{"river-poll", func(sleepy.Rule) (contender, error) { return &riverQueue{pollOnly: true}, nil }},
+	{"graphile", func(sleepy.Rule) (contender, error) {
+		return newNode(nodeQueue{
+			name: "graphile", module: "graphile-worker", about: "listens, and looks each 2 s; its retry after 2.7 s cannot be set",
+			sql: "SELECT count(*) FROM graphile_worker.jobs WHERE task_identifier IN ('ok', 'once')", after: 2718 * time.Millisecond,
+		})
+	}},
+	{"pgboss", func(sleepy.Rule) (contender, error) {
+		return newNode(nodeQueue{
+			name: "pgboss", module: "pg-boss", about: "looks each 2 s, in batches of 25 (its default is 1)",
+			sql: "SELECT count(*) FROM pgboss.job WHERE name IN ('ok', 'once') AND state <> 'completed'", after: retryAfter,
+		})
+	}},
 }
 
-// ideal is the union of [t, t+timeout].
-func (w *work) ideal(timeout time.Duration) time.Duration {
-	slices.SortFunc(w.times, time.Time.Compare)
-	var total time.Duration
-	var end time.Time
-	for _, t := range w.times {
-		if t.After(end) {
-			total += timeout
-		} else {
-			total += t.Add(timeout).Sub(end)
+func newNode(n nodeQueue) (contender, error) {
+	var err error
+	n.dir, err = node.Modules()
+	return &n, err
+}
+
+func names() (all []string) {
+	for _, m := range makers {
+		all = append(all, m.name)
+	}
+	return all
+}
+
+func moduleVersion(path string) string {
+	info, _ := debug.ReadBuildInfo()
+	for _, m := range info.Deps {
+		if m.Path == path {
+			return m.Version
 		}
-		end = t.Add(timeout)
 	}
-	return total
-}
-
-// watched is an in-process alarm that can be taken back, as EventBridge Scheduler's can.
-type watched struct {
-	mu     sync.Mutex
-	fire   func(queue.Wake)
-	timers map[string]*time.Timer
-}
-
-func (a *watched) Set(_ context.Context, wake queue.Wake, in time.Duration) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.timers[wake.Alarm] = time.AfterFunc(in, func() { a.fire(wake) })
-	return nil
-}
-
-func (a *watched) Clear(_ context.Context, _, id string) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if t := a.timers[id]; t != nil {
-		t.Stop()
-	}
-	return nil
+	return "unknown"
 }
 
 type report struct {
-	Seconds, AwakeSeconds, IdealSeconds, Ratio float64
-	Wakes, Jobs, Done, NotDone, Early          int
-	LatestMS                                   int64
-	Messages                                   int
+	Who             string  `json:"who"`
+	Rule            string  `json:"rule"`
+	Settings        string  `json:"settings"`
+	Seconds         float64 `json:"seconds"`
+	AwakeSeconds    float64 `json:"awake_seconds"`
+	IdealSeconds    float64 `json:"ideal_seconds"`
+	Ratio           float64 `json:"ratio"`
+	Wakes           int     `json:"wakes"`
+	Jobs            int     `json:"jobs"`
+	Done            int     `json:"done"`
+	Left            int     `json:"left"`  // not recorded as done
+	Again           int     `json:"again"` // runs of jobs that had run
+	Early           int     `json:"early"`
+	LatestMS        int64   `json:"latest_ms"`
+	Messages        int     `json:"messages"`
+	QuietSeconds    float64 `json:"quiet_seconds"`
+	QuietMessages   int     `json:"quiet_messages"`
+	QuietWakes      int     `json:"quiet_wakes"`
+	postgresVersion string
+	trouble         map[string]int
 }
 
 func main() {
 	flag.Parse()
-	r, err := run(context.Background())
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx)
+	stop()
 	if err != nil {
-		log.Fatal(err)
+		fmt.Fprintln(os.Stderr, "awake:", err)
+		os.Exit(1)
 	}
-	if *asJSON {
-		_ = json.NewEncoder(os.Stdout).Encode(r)
-		return
-	}
-	fmt.Printf("trace %.0f s, suspended after %v: awake %.1f s, ideal %.1f s, ratio %.3f\n", r.Seconds, *timeout, r.AwakeSeconds, r.IdealSeconds, r.Ratio)
-	fmt.Printf("%d wakes, %d jobs, %d done, %d not, %d early, the latest %d ms after its time, %d messages to the database\n",
-		r.Wakes, r.Jobs, r.Done, r.NotDone, r.Early, r.LatestMS, r.Messages)
 }
 
-func run(ctx context.Context) (*report, error) {
+func run(ctx context.Context) error {
+	who := strings.Split(*whoFlag, ",")
+	if *whoFlag == "all" {
+		who = names()
+	}
+	for _, name := range who {
+		if !slices.Contains(names(), name) {
+			return fmt.Errorf("-who %q: want some of %s", name, strings.Join(names(), ", "))
+		}
+	}
+	if *traceLength < time.Minute {
+		return fmt.Errorf("-length %v: want at least 1m", *traceLength)
+	}
+	var all []*report
+	for rule := range strings.SplitSeq(*ruleFlag, ",") {
+		for _, m := range makers {
+			if !slices.Contains(who, m.name) {
+				continue
+			}
+			c, err := m.make(sleepy.Rule(rule))
+			var missing *node.Missing
+			if errors.As(err, &missing) {
+				fmt.Fprintf(os.Stderr, "%s is left out: %s\n", m.name, missing.Why)
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			r, err := play(ctx, c, m.name, sleepy.Rule(rule))
+			if err != nil {
+				return fmt.Errorf("%s by the rule of %s: %w", m.name, rule, err)
+			}
+			fmt.Fprintf(os.Stderr, "%s by the rule of %s: %s\n", m.name, rule, r.Settings)
+			for _, text := range slices.Sorted(maps.Keys(r.trouble)) {
+				fmt.Fprintf(os.Stderr, "\treports %d times: %s\n", r.trouble[text], text)
+			}
+			if r.Left > 0 || r.Again > 0 {
+				fmt.Fprintf(os.Stderr, "\t%d jobs are not recorded as done, %d runs of jobs that had run\n", r.Left, r.Again)
+			}
+			all = append(all, r)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	if *asJSON {
+		for _, r := range all {
+			if err := json.NewEncoder(os.Stdout).Encode(r); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	fmt.Printf("PostgreSQL %s, suspended after %v; %s, %d processors, %s\n", all[0].postgresVersion, *timeout, runtime.Version(), runtime.NumCPU(), time.Now().Format(time.DateOnly))
+	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "WHO\tRULE\tTRACE\tAWAKE\tSHARE\tIDEAL\tRATIO\tWAKES\tDONE\tEARLY\tLATEST\tNOTHING DUE\tMESSAGES THEN\tWAKES THEN")
+	for _, r := range all {
+		fmt.Fprintf(w, "%s\t%s\t%.0f s\t%.1f s\t%.1f %%\t%.1f s\t%.3f\t%d\t%d of %d\t%d\t%d ms\t%.1f s\t%d\t%d\n", r.Who, r.Rule, r.Seconds, r.AwakeSeconds,
+			100*r.AwakeSeconds/r.Seconds, r.IdealSeconds, r.Ratio, r.Wakes, r.Done, r.Jobs, r.Early, r.LatestMS, r.QuietSeconds, r.QuietMessages, r.QuietWakes)
+	}
+	return w.Flush()
+}
+
+// play has one queue live through the trace.
+func play(ctx context.Context, c contender, name string, rule sleepy.Rule) (*report, error) {
 	dir, err := os.MkdirTemp("", "doze-awake-")
 	if err != nil {
 		return nil, err
@@ -120,149 +209,98 @@ func run(ctx context.Context) (*report, error) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return nil, err
 	}
-	proxy, err := sleepy.New(sleepy.Config{Server: pgdev.Config{DataDir: filepath.Join(dir, "postgres"), Durable: true}, Timeout: *timeout})
+	proxy, err := sleepy.New(sleepy.Config{Server: pgdev.Config{DataDir: filepath.Join(dir, "postgres"), Durable: true}, Timeout: *timeout, Rule: rule})
 	if err != nil {
 		return nil, err
 	}
 	defer proxy.Close()
-	cfg, err := pgxpool.ParseConfig(proxy.URL("postgres"))
-	if err != nil {
-		return nil, err
-	}
-	cfg.MaxConns = 12
-	cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return true }
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	defer pool.Close()
-	if err := pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-		_, err := migrations.Up(ctx, c.Conn(), "")
-		return err
-	}); err != nil {
+	url := proxy.URL("postgres")
+	r := &report{Who: name, Rule: string(rule), Settings: c.settings(), Seconds: traceLength.Seconds()}
+	if err := ask(ctx, url, "SHOW server_version", &r.postgresVersion); err != nil {
 		return nil, err
 	}
 
-	var w work
-	var mu sync.Mutex
-	failed := map[uuid.UUID]bool{}
-	mux := handler.NewMux()
-	mux.Handle("ok", func(context.Context, *queue.Job) error { w.at(time.Now()); return nil })
-	const retryAfter = 12 * time.Second
-	mux.Handle("once", func(_ context.Context, job *queue.Job) error {
-		w.at(time.Now())
-		mu.Lock()
-		defer mu.Unlock()
-		if !failed[job.ID] {
-			failed[job.ID] = true
-			return fmt.Errorf("the first attempt fails")
-		}
-		return nil
-	})
-	alarm := &watched{timers: map[string]*time.Timer{}}
-	d, err := handler.New(pool, mux, handler.Config{Alarm: alarm, Backoff: func(int) time.Duration { return retryAfter }})
-	if err != nil {
+	jobs := trace(*seed, *traceLength)
+	if name != "doze" {
+		jobs = slices.DeleteFunc(jobs, func(j job) bool { return j.Killed })
+	}
+	ticks := map[string]every{"each-minute": {time.Minute, 0}, "twice": {2 * time.Minute, c.offset()}}
+	l := newLedger(jobs, c.retry(), ticks)
+	if err := c.start(ctx, url, l); err != nil {
 		return nil, err
 	}
-	drains := handler.NewInProcess(d, 0)
-	alarm.fire = func(wake queue.Wake) { _ = drains.Fire(ctx, wake) }
-	jobs, err := enqueue.New(pool, drains, enqueue.Config{Alarm: alarm})
-	if err != nil {
-		return nil, err
-	}
-	schedules, err := schedule.New(pool, "", alarm)
-	if err != nil {
-		return nil, err
-	}
-	for name, cron := range map[string]string{"each-minute": "0 * * * * *", "twice": "15 */2 * * * *"} {
-		if err := schedules.Put(ctx, queue.Schedule{Name: name, Cron: cron, Kind: "ok"}); err != nil {
+	if name == "doze" { // a rival may never let it
+		if err := proxy.Wait(ctx, sleepy.Asleep); err != nil {
 			return nil, err
 		}
 	}
-	store, err := queue.NewStore("")
-	if err != nil {
-		return nil, err
-	}
-	if err := proxy.Wait(ctx, sleepy.Asleep); err != nil {
-		return nil, err
-	}
+
 	before := proxy.Status()
 	began := time.Now()
-
-	random := rand.New(rand.NewPCG(*seed, 0))
-	type event struct {
-		at time.Duration
-		do func() error
-	}
-	var events []event
-	within := func() time.Duration { return time.Duration(random.Int64N(int64(*length - 40*time.Second))) }
-	add := func(kind string, options ...enqueue.Option) func() error {
-		return func() error {
-			w.at(time.Now())
-			_, err := jobs.AddJob(ctx, kind, nil, options...)
-			return err
+	l.mu.Lock()
+	l.began = began
+	l.mu.Unlock()
+	end := began.Add(*traceLength)
+	samples := sampler(proxy)
+	for _, j := range jobs {
+		if err := sleep(ctx, began.Add(j.At)); err != nil {
+			return nil, err
 		}
-	}
-	for range 12 { // 200 arrivals in bursts
-		start := within()
-		for range 200 / 12 {
-			events = append(events, event{start + time.Duration(random.Int64N(int64(2*time.Second))), add("ok")})
-		}
-	}
-	for range 40 { // for later
-		events = append(events, event{within(), add("ok", enqueue.In(time.Duration(1+random.IntN(30))*time.Second))})
-	}
-	for range 20 { // that fail once
-		events = append(events, event{within(), add("once")})
-	}
-	for range 3 { // drains that vanish with what they claimed
-		events = append(events, event{within(), func() error {
-			w.at(time.Now())
-			if _, err := jobs.AddJob(ctx, "ok", nil, enqueue.On("killed"), enqueue.In(time.Millisecond)); err != nil {
-				return err
-			}
-			time.Sleep(5 * time.Millisecond)
-			slot := queue.Slot{Queue: "killed", Token: uuid.New(), Lease: 3 * time.Second, Watch: uuid.New()}
-			return pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-				t, err := store.Start(ctx, c.Conn(), slot, "", 10)
-				if err == nil && t.Watching {
-					err = alarm.Set(ctx, queue.Wake{Version: 1, Queue: slot.Queue, Alarm: slot.Watch.String()}, slot.WatchIn())
-				}
-				return err
-			})
-		}})
-	}
-	slices.SortFunc(events, func(a, b event) int { return int(a.at - b.at) })
-	for _, e := range events {
-		time.Sleep(time.Until(began.Add(e.at)))
-		if err := e.do(); err != nil {
+		if err := c.add(ctx, j); err != nil {
 			return nil, err
 		}
 	}
-	time.Sleep(time.Until(began.Add(*length)))
-	for _, name := range []string{"each-minute", "twice"} {
-		if err := schedules.Delete(ctx, name); err != nil {
-			return nil, err
-		}
-	}
-	w.at(time.Now())
-	if err := drains.Wait(ctx); err != nil {
-		return nil, err
-	}
-	if err := proxy.Wait(ctx, sleepy.Asleep); err != nil {
+	if err := sleep(ctx, end); err != nil {
 		return nil, err
 	}
 	after := proxy.Status()
-	r := &report{
-		Seconds: time.Since(began).Seconds(), AwakeSeconds: after.AwakeSeconds - before.AwakeSeconds, IdealSeconds: w.ideal(*timeout).Seconds(),
-		Wakes: after.Wakes - before.Wakes, Messages: after.Messages - before.Messages,
+	sampled := samples()
+	r.AwakeSeconds = after.AwakeSeconds - before.AwakeSeconds
+	r.Wakes, r.Messages = after.Wakes-before.Wakes, after.Messages-before.Messages
+
+	r.Jobs = len(jobs)
+	for _, e := range ticks {
+		r.Jobs += e.times(began, end)
 	}
+	for patience := time.Now().Add(time.Minute); l.doneSoFar() < r.Jobs && time.Now().Before(patience); { // what became due near the end
+		if err := sleep(ctx, time.Now().Add(100*time.Millisecond)); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.stop(ctx); err != nil {
+		return nil, err
+	}
+	if err := ask(ctx, url, c.left(), &r.Left); err != nil {
+		return nil, err
+	}
+	r.IdealSeconds = l.ideal(*timeout, began, end).Seconds()
 	r.Ratio = r.AwakeSeconds / r.IdealSeconds
-	err = pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM doze.job_list), (SELECT count(*) FROM doze.history WHERE state = 'done'), (SELECT count(*) FROM doze.jobs),
-		(SELECT count(*) FROM doze.history WHERE finished_at < run_at), coalesce((SELECT ceil(max(extract(epoch FROM finished_at - run_at)) * 1000)::bigint FROM doze.history WHERE queue <> 'killed'), 0)`).
-		Scan(&r.Jobs, &r.Done, &r.NotDone, &r.Early, &r.LatestMS)
-	if err == pgx.ErrNoRows {
-		err = nil
+	stretches := l.quiet(*timeout, began, end)
+	r.QuietSeconds = length(stretches).Seconds()
+	r.QuietMessages, r.QuietWakes = within(sampled, stretches)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.Done, r.Again, r.Early, r.LatestMS, r.trouble = min(len(l.done), r.Jobs), l.again, l.early, l.latest.Milliseconds(), l.trouble
+	return r, nil
+}
+
+// ask runs a query of one row and column on a connection of its own.
+func ask(ctx context.Context, url, sql string, into any) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
 	}
-	return r, err
+	defer func() { _ = conn.Close(ctx) }()
+	return conn.QueryRow(ctx, sql).Scan(into)
+}
+
+func sleep(ctx context.Context, until time.Time) error {
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
 }
