@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,38 +13,49 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// measure is one thing that is measured of each contender.
+// measure is something that is run with each contender, and comes to one figure or several.
 type measure struct {
+	name    string
+	figures []kind
+	long    bool     // only if it is asked for
+	only    []string // contenders; default all
+	delay   time.Duration
+	run     func(ctx context.Context, b *bench, c contender, url string) ([]float64, error)
+}
+
+// kind of figure. One that a contender does not have is NaN.
+type kind struct {
 	name, unit string
 	less       bool // less is better
-	long       bool // only if it is asked for
-	only       []string
-	delay      time.Duration // of the network, each way and back
-	run        func(ctx context.Context, b *bench, c contender, url string) (float64, error)
 }
 
 func (m measure) fits(who string) bool { return len(m.only) == 0 || slices.Contains(m.only, who) }
 
+func rate(name string) []kind { return []kind{{name, "jobs/s", false}} }
+
 var measures = []measure{
-	{name: "drain", unit: "jobs/s", run: drains(50_000, 100)},
-	{name: "drain_history", unit: "jobs/s", only: []string{"doze", "limit"}, run: withHistory(drains(50_000, 100))},
-	{name: "drain_8kb", unit: "jobs/s", run: drains(10_000, 8<<10)},
-	{name: "drain_5ms", unit: "jobs/s", delay: 5 * time.Millisecond, only: []string{"doze", "limit", "river", "graphile", "pgboss", "pgmq"}, run: drains(10_000, 100)},
-	{name: "drain_20ms", unit: "jobs/s", long: true, delay: 20 * time.Millisecond, only: []string{"doze", "limit", "river", "graphile", "pgboss", "pgmq"}, run: drains(10_000, 100)},
-	{name: "drain_million", unit: "jobs/s", long: true, only: []string{"doze", "limit", "pgmq"}, run: drains(1_000_000, 100)},
-	{name: "drain_wal", unit: "WAL bytes/job", less: true, run: wal(20_000)},
-	{name: "drain_grown", unit: "jobs/s", long: true, only: []string{"doze"}, run: grown},
-	{name: "enqueue", unit: "jobs/s", run: enqueues(8000)},
-	{name: "enqueue_bare", unit: "jobs/s", only: []string{"doze"}, run: enqueuesBare(8000)},
-	{name: "bulk", unit: "jobs/s", run: bulk(100_000)},
-	{name: "bulk_unnest", unit: "jobs/s", only: []string{"limit"}, run: bulkUnnest(100_000)},
-	{name: "cold_start", unit: "ms", less: true, only: coldOnes, run: cold(true)},
-	{name: "cold_exit", unit: "ms", less: true, only: coldOnes, run: cold(false)},
-	{name: "latency_p50", unit: "ms", less: true, run: latency(0.5)},
-	{name: "latency_p99", unit: "ms", less: true, run: latency(0.99)},
-	{name: "pinned", unit: "jobs waiting at the end", less: true, long: true, only: []string{"doze", "limit", "river"}, run: pinned},
-	{name: "pinned_single", unit: "times as long at the end", less: true, long: true, only: []string{"doze"}, run: pinnedSingle},
+	{name: "drain", figures: rate("drain"), run: drains(50_000, 100)},
+	{name: "drain_history", figures: rate("drain_history"), only: []string{"doze", "limit"}, run: withHistory(drains(50_000, 100))},
+	{name: "enqueue", figures: rate("enqueue"), run: enqueues(12_000)},
+	{name: "enqueue_bare", figures: rate("enqueue_bare"), only: []string{"doze"}, run: enqueuesBare(12_000)},
+	{name: "bulk", figures: rate("bulk"), run: bulk(50_000)},
+	{name: "bulk_unnest", figures: rate("bulk_unnest"), only: []string{"limit"}, run: bulkUnnest(50_000)},
+	{name: "cold", figures: coldKinds, only: coldOnes, run: cold},
+	{name: "latency", figures: []kind{{"latency_p50", "ms", true}, {"latency_p99", "ms", true}}, run: latency(false)},
+	{name: "latency_http", figures: []kind{{"latency_http_p50", "ms", true}, {"latency_http_p99", "ms", true}}, only: []string{"doze"}, run: latency(true)},
+	{name: "drain_8kb", figures: rate("drain_8kb"), run: drains(10_000, 8<<10)},
+	{name: "drain_1ms", figures: rate("drain_1ms"), long: true, delay: time.Millisecond, only: batched, run: drains(10_000, 100)},
+	{name: "drain_5ms", figures: rate("drain_5ms"), delay: 5 * time.Millisecond, only: batched, run: drains(10_000, 100)},
+	{name: "drain_20ms", figures: rate("drain_20ms"), long: true, delay: 20 * time.Millisecond, only: batched, run: drains(10_000, 100)},
+	{name: "job", figures: jobKinds, run: job},
+	{name: "grown", figures: []kind{{"grown_drain", "times as long", true}, {"grown_single", "times as long", true}}, only: []string{"doze"}, run: grown},
+	{name: "drain_million", figures: rate("drain_million"), long: true, only: []string{"doze", "limit", "pgmq"}, run: drains(1_000_000, 100)},
+	{name: "pinned", figures: pinnedKinds, long: true, only: []string{"doze", "limit", "river"}, run: pinned},
+	{name: "pinned_single", figures: []kind{{"pinned_single", "times as long", true}}, long: true, only: []string{"doze"}, run: pinnedSingle},
 }
+
+// batched are those for which a network's delay is worth its time: gue makes three round trips a job.
+var batched = []string{"doze", "limit", "river", "graphile", "pgboss", "pgmq"}
 
 func measureNames() (all []string) {
 	for _, m := range measures {
@@ -52,14 +64,19 @@ func measureNames() (all []string) {
 	return all
 }
 
-func longOnes() []string {
-	return []string{"drain_20ms", "drain_million", "drain_grown", "pinned", "pinned_single"}
+func longOnes() (all []string) {
+	for _, m := range measures {
+		if m.long {
+			all = append(all, m.name)
+		}
+	}
+	return all
 }
 
 // size is n, or little of it for a short run.
 func size(n int) int {
 	if *short {
-		return max(n/50, 100)
+		return max(n/50, 20)
 	}
 	return n
 }
@@ -75,78 +92,107 @@ func timed(c contender, do func() error) (time.Duration, error) {
 	return took, err
 }
 
-// fill adds jobs that wait, has the server write them out, and gathers statistics, as autovacuum does after a while.
-func (b *bench) fill(ctx context.Context, c contender, url string, n int) error {
+func perSecond(n int, took time.Duration, err error) ([]float64, error) {
+	return []float64{float64(n) / took.Seconds()}, err
+}
+
+// fill adds jobs that wait.
+func (b *bench) fill(ctx context.Context, c contender, n int, url string) error {
 	if err := c.Bulk(ctx, n); err != nil {
 		return err
 	}
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	if _, err := conn.Exec(ctx, "VACUUM ANALYZE"); err != nil {
-		return err
-	}
-	_, err = conn.Exec(ctx, "CHECKPOINT")
-	return err
+	return b.server.settle(ctx, url)
 }
 
-func drains(n, bytes int) func(context.Context, *bench, contender, string) (float64, error) {
-	return func(ctx context.Context, b *bench, c contender, url string) (float64, error) {
+func drains(n, bytes int) func(context.Context, *bench, contender, string) ([]float64, error) {
+	return func(ctx context.Context, b *bench, c contender, url string) ([]float64, error) {
 		n := size(n)
+		if c.Name() == "gue" { // which takes minutes for more
+			n = min(n, 5000)
+		}
 		if bytes != 100 {
 			s, ok := c.(sizer)
 			if !ok {
-				return 0, missing("its payload is not to be chosen")
+				return nil, missing("its payload is not to be chosen")
 			}
 			s.PayloadSize(bytes)
 		}
-		if err := b.fill(ctx, c, url, n); err != nil {
-			return 0, err
+		if err := b.fill(ctx, c, n, url); err != nil {
+			return nil, err
 		}
 		took, err := timed(c, func() error { return c.Drain(ctx, n) })
-		return float64(n) / took.Seconds(), err
+		return perSecond(n, took, err)
 	}
 }
 
-func withHistory(run func(context.Context, *bench, contender, string) (float64, error)) func(context.Context, *bench, contender, string) (float64, error) {
-	return func(ctx context.Context, b *bench, c contender, url string) (float64, error) {
+func withHistory(run func(context.Context, *bench, contender, string) ([]float64, error)) func(context.Context, *bench, contender, string) ([]float64, error) {
+	return func(ctx context.Context, b *bench, c contender, url string) ([]float64, error) {
 		if err := c.(historian).KeepHistory(ctx, true); err != nil {
-			return 0, err
+			return nil, err
 		}
 		return run(ctx, b, c, url)
 	}
 }
 
-// wal is what a job leaves in the write-ahead log from its claim to its end.
-func wal(n int) func(context.Context, *bench, contender, string) (float64, error) {
-	return func(ctx context.Context, b *bench, c contender, url string) (float64, error) {
-		n := size(n)
-		if err := b.fill(ctx, c, url, n); err != nil {
-			return 0, err
-		}
-		conn, err := pgx.Connect(ctx, b.server.pg.URL())
-		if err != nil {
-			return 0, err
-		}
-		defer func() { _ = conn.Close(ctx) }()
-		var before string
-		if err := conn.QueryRow(ctx, "SELECT pg_current_wal_lsn()::text").Scan(&before); err != nil {
-			return 0, err
-		}
-		if err := c.Drain(ctx, n); err != nil {
-			return 0, err
-		}
-		var written float64
-		err = conn.QueryRow(ctx, "SELECT pg_current_wal_lsn() - $1::pg_lsn", before).Scan(&written)
-		return written / float64(n), err
+var jobKinds = []kind{
+	{"job_wal", "bytes", true}, {"job_cpu_server", "µs", true}, {"job_cpu_client", "µs", true},
+	{"job_statements", "in 1000 jobs", true}, {"job_trips", "in 1000 jobs", true},
+}
+
+// job is what a job takes from its claim to its end: once directly, and once through a proxy that counts.
+func job(ctx context.Context, b *bench, c contender, url string) ([]float64, error) {
+	n := size(20_000)
+	if err := b.fill(ctx, c, n, url); err != nil {
+		return nil, err
 	}
+	conn, err := pgx.Connect(ctx, b.server.pg.URL())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	var before string
+	if err := conn.QueryRow(ctx, "SELECT pg_current_wal_lsn()::text").Scan(&before); err != nil {
+		return nil, err
+	}
+	server, client := b.server.cpu(), ownCPU()
+	if err := c.Drain(ctx, n); err != nil {
+		return nil, err
+	}
+	server, client = b.server.cpu()-server, ownCPU()-client
+	if own, ok := c.(interface{ CPU() time.Duration }); ok {
+		client = own.CPU()
+	}
+	var wal float64
+	if err := conn.QueryRow(ctx, "SELECT pg_current_wal_lsn() - $1::pg_lsn", before).Scan(&wal); err != nil {
+		return nil, err
+	}
+	if err := b.fill(ctx, c, n, url); err != nil {
+		return nil, err
+	}
+	behind, sent, stop, err := counted(url)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	if err := c.Connect(ctx, behind); err != nil {
+		return nil, err
+	}
+	if err := c.Drain(ctx, n); err != nil {
+		return nil, err
+	}
+	each := func(v float64) float64 { return v / float64(n) }
+	micros := func(d time.Duration) float64 {
+		if d == 0 {
+			return math.NaN() // not known on this system
+		}
+		return each(float64(d.Microseconds()))
+	}
+	return []float64{each(wal), micros(server), micros(client), 1000 * each(float64(sent.statements.Load())), 1000 * each(float64(sent.trips.Load()))}, nil
 }
 
 // enqueues adds jobs one by one, each in a transaction of its own, by eight producers.
-func enqueues(n int) func(context.Context, *bench, contender, string) (float64, error) {
-	return func(ctx context.Context, _ *bench, c contender, _ string) (float64, error) {
+func enqueues(n int) func(context.Context, *bench, contender, string) ([]float64, error) {
+	return func(ctx context.Context, _ *bench, c contender, _ string) ([]float64, error) {
 		n := size(n)
 		took, err := timed(c, func() error {
 			if all, ok := c.(interface {
@@ -168,13 +214,13 @@ func enqueues(n int) func(context.Context, *bench, contender, string) (float64, 
 			producers.Wait()
 			return errors.Join(errs...)
 		})
-		return float64(n) / took.Seconds(), err
+		return perSecond(n, took, err)
 	}
 }
 
 // enqueuesBare is the same with nothing but an INSERT into Doze's own table: what its enqueue could be at most.
-func enqueuesBare(n int) func(context.Context, *bench, contender, string) (float64, error) {
-	return func(ctx context.Context, b *bench, c contender, url string) (float64, error) {
+func enqueuesBare(n int) func(context.Context, *bench, contender, string) ([]float64, error) {
+	return func(ctx context.Context, b *bench, c contender, url string) ([]float64, error) {
 		return enqueues(n)(ctx, b, &bare{c.(*dozeQueue)}, url)
 	}
 }
@@ -186,26 +232,29 @@ func (b *bare) Enqueue(ctx context.Context) error {
 	return err
 }
 
-func bulk(n int) func(context.Context, *bench, contender, string) (float64, error) {
-	return func(ctx context.Context, _ *bench, c contender, _ string) (float64, error) {
+func bulk(n int) func(context.Context, *bench, contender, string) ([]float64, error) {
+	return func(ctx context.Context, _ *bench, c contender, _ string) ([]float64, error) {
 		n := size(n)
 		took, err := timed(c, func() error { return c.Bulk(ctx, n) })
-		return float64(n) / took.Seconds(), err
+		return perSecond(n, took, err)
 	}
 }
 
-func bulkUnnest(n int) func(context.Context, *bench, contender, string) (float64, error) {
-	return func(ctx context.Context, _ *bench, c contender, _ string) (float64, error) {
+func bulkUnnest(n int) func(context.Context, *bench, contender, string) ([]float64, error) {
+	return func(ctx context.Context, _ *bench, c contender, _ string) ([]float64, error) {
 		n := size(n)
 		took, err := timed(c, func() error { return c.(*limit).unnest(ctx, n) })
-		return float64(n) / took.Seconds(), err
+		return perSecond(n, took, err)
 	}
 }
 
-// latency is from the call that enqueues a job to its start, at 20 a second.
-func latency(part float64) func(context.Context, *bench, contender, string) (float64, error) {
-	return func(ctx context.Context, _ *bench, c contender, _ string) (float64, error) {
-		n := size(400)
+// latency is from the call that enqueues a job to its start, at 20 a second: p50 and p99.
+func latency(http bool) func(context.Context, *bench, contender, string) ([]float64, error) {
+	return func(ctx context.Context, _ *bench, c contender, _ string) ([]float64, error) {
+		n := size(200)
+		if d, ok := c.(*dozeQueue); ok {
+			d.http = http
+		}
 		var waits []time.Duration
 		switch w := c.(type) {
 		case waker:
@@ -219,35 +268,42 @@ func latency(part float64) func(context.Context, *bench, contender, string) (flo
 				}
 			})
 			if err != nil {
-				return 0, err
+				return nil, err
 			}
+			defer stop()
 			tick := time.NewTicker(50 * time.Millisecond)
 			defer tick.Stop()
 			for range n {
 				<-tick.C
 				if err := w.Stamp(ctx, time.Now()); err != nil {
-					return 0, err
+					return nil, err
 				}
 			}
 			select {
 			case <-all:
 			case <-time.After(30 * time.Second):
-				return 0, fmt.Errorf("%d of %d jobs have started", len(waits), n)
+				mu.Lock()
+				defer mu.Unlock()
+				return nil, fmt.Errorf("%d of %d jobs have started", len(waits), n)
 			}
-			stop()
 		case interface {
 			Latencies(context.Context, int) ([]time.Duration, error)
 		}:
 			var err error
 			if waits, err = w.Latencies(ctx, n); err != nil {
-				return 0, err
+				return nil, err
+			}
+			if len(waits) != n {
+				return nil, fmt.Errorf("%d of %d jobs have started", len(waits), n)
 			}
 		default:
-			return 0, missing("it is not woken")
+			return nil, missing("it is not woken")
 		}
-		return quantile(waits, part).Seconds() * 1000, nil
+		return []float64{milliseconds(quantile(waits, 0.5)), milliseconds(quantile(waits, 0.99))}, nil
 	}
 }
+
+func milliseconds(d time.Duration) float64 { return d.Seconds() * 1000 }
 
 func quantile(all []time.Duration, part float64) time.Duration {
 	if len(all) == 0 {
@@ -257,15 +313,41 @@ func quantile(all []time.Duration, part float64) time.Duration {
 	return all[min(int(float64(len(all))*part), len(all)-1)]
 }
 
-// grown is a drain beside a million jobs for later, a million done ones, 100,000 failed ones and 1,000 queues.
-func grown(ctx context.Context, b *bench, c contender, url string) (float64, error) {
+// grown is how much longer drains take beside a million jobs for later, a million done ones, 100,000 failed ones and
+// 1,000 queues: one of 50,000 jobs, and one of a single job.
+func grown(ctx context.Context, b *bench, c contender, url string) ([]float64, error) {
+	drain := func() (took, single time.Duration, err error) {
+		n := size(50_000)
+		if err := b.fill(ctx, c, n, url); err != nil {
+			return 0, 0, err
+		}
+		if took, err = timed(c, func() error { return c.Drain(ctx, n) }); err != nil {
+			return 0, 0, err
+		}
+		var singles []time.Duration
+		for range size(500) {
+			if err := c.Bulk(ctx, 1); err != nil {
+				return 0, 0, err
+			}
+			one, err := timed(c, func() error { return c.Drain(ctx, 1) })
+			if err != nil {
+				return 0, 0, err
+			}
+			singles = append(singles, one)
+		}
+		return took, quantile(singles, 0.5), nil
+	}
+	before, singleBefore, err := drain()
+	if err != nil {
+		return nil, err
+	}
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	for _, sql := range []string{
-		`INSERT INTO doze.jobs (id, queue, kind, run_at, payload) SELECT gen_random_uuid(), CASE WHEN i % 2 = 0 THEN 'default' ELSE 'q' || i % 1000 END, 'later', now() + i * interval '1 second', '{}'
+		`INSERT INTO doze.jobs (id, queue, kind, run_at, payload) SELECT gen_random_uuid(), CASE WHEN i % 2 = 0 THEN 'default' ELSE 'q' || i % 1000 END, 'later', now() + interval '1 hour' + i * interval '1 second', '{}'
 		   FROM generate_series(1, $1::integer) i`,
 		`INSERT INTO doze.history (id, bucket, queue, kind, state, priority, run_at, attempts, failures, max_attempts, reaps, created_at, finished_at, payload)
 		 SELECT gen_random_uuid(), doze.history_bucket('done'), 'default', 'nothing', 'done', 0, now(), 1, 0, 10, 0, now(), now(), '{}' FROM generate_series(1, $1::integer)`,
@@ -274,11 +356,13 @@ func grown(ctx context.Context, b *bench, c contender, url string) (float64, err
 		`INSERT INTO doze.queues (queue) SELECT 'q' || i FROM generate_series(1, 1000) i WHERE $1::integer > 0 ON CONFLICT DO NOTHING`,
 	} {
 		if _, err := conn.Exec(ctx, sql, size(1_000_000)); err != nil {
-			return 0, err
+			return nil, err
 		}
 	}
-	if _, err := conn.Exec(ctx, "VACUUM ANALYZE"); err != nil {
-		return 0, err
+	after, singleAfter, err := drain()
+	if err != nil {
+		return nil, err
 	}
-	return drains(50_000, 100)(ctx, b, c, url)
+	fmt.Printf("    50,000 jobs: %v, grown %v; a single one: %v, grown %v\n", before.Round(time.Millisecond), after.Round(time.Millisecond), singleBefore.Round(time.Microsecond), singleAfter.Round(time.Microsecond))
+	return []float64{after.Seconds() / before.Seconds(), singleAfter.Seconds() / singleBefore.Seconds()}, nil
 }
