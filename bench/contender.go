@@ -18,6 +18,8 @@ type contender interface {
 	Settings() string
 	// Setup makes its tables in an empty database.
 	Setup(ctx context.Context, url string) error
+	// Connect has it use another URL of the database that it was set up in.
+	Connect(ctx context.Context, url string) error
 	// Enqueue adds one job in a transaction of its own, and wakes whoever runs it as that is done in production.
 	// Several goroutines call it at once.
 	Enqueue(ctx context.Context) error
@@ -50,6 +52,9 @@ var makers = []struct {
 }{
 	{"doze", newDoze}, {"limit", newLimit}, {"river", newRiver}, {"gue", newGue}, {"graphile", newGraphile}, {"pgboss", newPgBoss}, {"pgmq", newPgmq},
 }
+
+// nodeOnes are written in JavaScript.
+var nodeOnes = []string{"graphile", "pgboss"}
 
 func names() (all []string) {
 	for _, m := range makers {

@@ -1,14 +1,91 @@
 package main
 
 import (
+	"encoding/binary"
 	"io"
 	"net"
 	"net/url"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // delayed returns a URL that reaches the same server over a network with a round trip of the given time.
 func delayed(target string, roundTrip time.Duration) (string, func(), error) {
+	return between(target, func(client, server net.Conn) {
+		go late(server, client, roundTrip/2)
+		late(client, server, roundTrip/2)
+	})
+}
+
+// traffic is what a client sent.
+type traffic struct {
+	statements, trips atomic.Int64
+}
+
+// counted returns a URL that reaches the same server and counts what is sent there.
+func counted(target string) (string, *traffic, func(), error) {
+	var t traffic
+	url, stop, err := between(target, func(client, server net.Conn) {
+		var answered atomic.Bool // since the client last sent something
+		var both sync.WaitGroup
+		both.Go(func() {
+			defer server.Close()
+			_, _ = io.Copy(server, io.TeeReader(client, &frames{onPiece: func() {
+				if answered.Swap(false) {
+					t.trips.Add(1)
+				}
+			}, onMessage: func(kind byte) {
+				if kind == 'E' || kind == 'Q' { // Execute, and the simple protocol's Query
+					t.statements.Add(1)
+				}
+			}}))
+		})
+		both.Go(func() {
+			defer client.Close()
+			_, _ = io.Copy(client, io.TeeReader(server, &frames{onPiece: func() { answered.Store(true) }}))
+		})
+		both.Wait()
+	})
+	return url, &t, stop, err
+}
+
+// frames is told of a stream's pieces, and finds the types of the client's messages in it.
+type frames struct {
+	onPiece   func()
+	onMessage func(kind byte)
+	begun     bool   // the first message has no type
+	header    []byte // of the next message, as far as it is there
+	left      int    // of the body
+}
+
+func (f *frames) Write(b []byte) (int, error) {
+	n := len(b)
+	f.onPiece()
+	if f.onMessage == nil {
+		return n, nil
+	}
+	for len(b) > 0 {
+		if f.left > 0 {
+			some := min(f.left, len(b))
+			b, f.left = b[some:], f.left-some
+			continue
+		}
+		f.header = append(f.header, b[0])
+		b = b[1:]
+		switch {
+		case !f.begun && len(f.header) == 4:
+			f.left, f.begun, f.header = int(binary.BigEndian.Uint32(f.header))-4, true, f.header[:0]
+		case f.begun && len(f.header) == 5:
+			f.onMessage(f.header[0])
+			f.left, f.header = int(binary.BigEndian.Uint32(f.header[1:]))-4, f.header[:0]
+		}
+	}
+	return n, nil
+}
+
+// between listens, and has serve pass on what each client and the server say.
+func between(target string, serve func(client, server net.Conn)) (string, func(), error) {
 	u, err := url.Parse(target)
 	if err != nil {
 		return "", nil, err
@@ -20,18 +97,17 @@ func delayed(target string, roundTrip time.Duration) (string, func(), error) {
 	}
 	go func() {
 		for {
-			c, err := l.Accept()
+			client, err := l.Accept()
 			if err != nil {
 				return
 			}
 			go func() {
 				server, err := net.Dial("tcp", behind)
 				if err != nil {
-					c.Close()
+					client.Close()
 					return
 				}
-				go late(server, c, roundTrip/2)
-				late(c, server, roundTrip/2)
+				serve(client, server)
 			}()
 		}
 	}()

@@ -70,14 +70,31 @@ func (s *server) text(ctx context.Context, sql string, args ...any) (text string
 	return text, err
 }
 
-// database makes a database and returns its URL.
-func (s *server) database(ctx context.Context, name string) (string, error) {
+// database makes a database and returns its URL, and what forgets it.
+func (s *server) database(ctx context.Context, name string) (url string, drop func(), err error) {
 	s.made++
 	name = fmt.Sprintf("%s_%d", name, s.made)
 	if err := s.exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()); err != nil {
-		return "", err
+		return "", nil, err
 	}
-	return s.pg.DatabaseURL(name), nil
+	return s.pg.DatabaseURL(name), func() {
+		_ = s.exec(context.WithoutCancel(ctx), "DROP DATABASE "+pgx.Identifier{name}.Sanitize()+" WITH (FORCE)")
+	}, nil
+}
+
+// settle vacuums, and writes out what is still to be written, so that neither happens while something is measured.
+func (s *server) settle(ctx context.Context, url string) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	for _, sql := range []string{"VACUUM ANALYZE", "CHECKPOINT"} {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *server) close(ctx context.Context) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http/httptest"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -12,6 +13,7 @@ import (
 	"github.com/dozequeue/doze/handler"
 	"github.com/dozequeue/doze/migrations"
 	"github.com/dozequeue/doze/queue"
+	"github.com/dozequeue/doze/trigger"
 )
 
 type dozeQueue struct {
@@ -21,7 +23,7 @@ type dozeQueue struct {
 	payload json.RawMessage
 	mux     *handler.Mux
 	stamped func(time.Time)
-	direct  *handler.InProcess // for latencies
+	http    bool // drains are called by HTTP
 }
 
 const dozeConcurrency = 100
@@ -35,7 +37,7 @@ func (*dozeQueue) Settings() string {
 }
 
 func (d *dozeQueue) Setup(ctx context.Context, url string) (err error) {
-	if d.pool, err = newPool(ctx, url, 10); err != nil {
+	if err := d.Connect(ctx, url); err != nil {
 		return err
 	}
 	if err := d.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
@@ -45,11 +47,6 @@ func (d *dozeQueue) Setup(ctx context.Context, url string) (err error) {
 		return err
 	}
 	if d.store, err = queue.NewStore(""); err != nil {
-		return err
-	}
-	// The trigger hands over nothing: what rings cost is measured, and who drains is said by each measure.
-	nobody := queue.TriggerFunc(func(context.Context, queue.Wake) error { return nil })
-	if d.client, err = enqueue.New(d.pool, nobody, enqueue.Config{}); err != nil {
 		return err
 	}
 	d.mux = handler.NewMux()
@@ -63,6 +60,17 @@ func (d *dozeQueue) Setup(ctx context.Context, url string) (err error) {
 		return nil
 	})
 	return d.KeepHistory(ctx, false)
+}
+
+func (d *dozeQueue) Connect(ctx context.Context, url string) (err error) {
+	d.Close()
+	if d.pool, err = newPool(ctx, url, 10); err != nil {
+		return err
+	}
+	// The trigger hands over nothing: what rings cost is measured, and who drains is said by each measure.
+	nobody := queue.TriggerFunc(func(context.Context, queue.Wake) error { return nil })
+	d.client, err = enqueue.New(d.pool, nobody, enqueue.Config{})
+	return err
 }
 
 func (d *dozeQueue) KeepHistory(ctx context.Context, keep bool) error {
@@ -99,15 +107,24 @@ func (d *dozeQueue) Drain(ctx context.Context, n int) error {
 	return err
 }
 
-// Watch drains in process as jobs come: each is a drain of its own, which comes and goes.
+// Watch drains as jobs come, in this process or called by HTTP: each drain comes and goes.
 func (d *dozeQueue) Watch(ctx context.Context, started func(time.Time)) (func(), error) {
 	d.stamped = started
 	drainer, err := handler.New(d.pool, d.mux, handler.Config{})
 	if err != nil {
 		return nil, err
 	}
-	d.direct = handler.NewInProcess(drainer, 0).Bind()
-	client, err := enqueue.New(d.pool, d.direct, enqueue.Config{})
+	var fire queue.Trigger
+	var stop func()
+	if d.http {
+		if fire, stop, err = overHTTP(drainer); err != nil {
+			return nil, err
+		}
+	} else {
+		direct := handler.NewInProcess(drainer, 0).Bind()
+		fire, stop = direct, func() { _ = direct.Close(ctx) }
+	}
+	client, err := enqueue.New(d.pool, fire, enqueue.Config{})
 	if err != nil {
 		return nil, err
 	}
@@ -115,8 +132,24 @@ func (d *dozeQueue) Watch(ctx context.Context, started func(time.Time)) (func(),
 	d.client = client
 	return func() {
 		d.client = previous
-		_ = d.direct.Close(ctx)
+		stop()
 	}, nil
+}
+
+// overHTTP serves POST /drain, and returns the trigger that calls it.
+func overHTTP(drainer *handler.Drainer) (queue.Trigger, func(), error) {
+	secret := []byte("a secret for this run alone")
+	drain, err := drainer.Receiver(handler.ReceiverConfig{Secrets: [][]byte{secret}})
+	if err != nil {
+		return nil, nil, err
+	}
+	server := httptest.NewServer(drain)
+	fire, err := trigger.NewHTTP(trigger.HTTPConfig{URL: server.URL, Secret: secret, AnswerWait: time.Millisecond})
+	if err != nil {
+		server.Close()
+		return nil, nil, err
+	}
+	return fire, server.Close, nil
 }
 
 func (d *dozeQueue) Stamp(ctx context.Context, at time.Time) error {
@@ -128,4 +161,11 @@ func (d *dozeQueue) Stamp(ctx context.Context, at time.Time) error {
 	return err
 }
 
-func (d *dozeQueue) Close() { d.pool.Close() }
+// ClaimMark is in no other statement than its claims.
+func (*dozeQueue) ClaimMark() string { return "NOT p.expired AS claimed" }
+
+func (d *dozeQueue) Close() {
+	if d.pool != nil {
+		d.pool.Close()
+	}
+}

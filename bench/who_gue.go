@@ -29,11 +29,11 @@ func newGue() (contender, error) { return &gueQueue{payload: payloadOf(100)}, ni
 func (*gueQueue) Name() string    { return "gue" }
 func (*gueQueue) Version() string { return moduleVersion("github.com/vgarvardt/gue/v5") }
 func (*gueQueue) Settings() string {
-	return fmt.Sprintf("pgxv5, pool of %d workers, poll 1 ms", gueWorkers)
+	return fmt.Sprintf("pgxv5, pool of %d workers, poll 1 ms, RunAtPollStrategy: the one that its index serves", gueWorkers)
 }
 
 func (g *gueQueue) Setup(ctx context.Context, url string) (err error) {
-	if g.pool, err = newPool(ctx, url, gueWorkers+10); err != nil {
+	if err := g.Connect(ctx, url); err != nil {
 		return err
 	}
 	// Its tables come as a file with the module.
@@ -45,7 +45,13 @@ func (g *gueQueue) Setup(ctx context.Context, url string) (err error) {
 	if err != nil {
 		return err
 	}
-	if _, err := g.pool.Exec(ctx, string(text)); err != nil {
+	_, err = g.pool.Exec(ctx, string(text))
+	return err
+}
+
+func (g *gueQueue) Connect(ctx context.Context, url string) (err error) {
+	g.Close()
+	if g.pool, err = newPool(ctx, url, gueWorkers+10); err != nil {
 		return err
 	}
 	g.client, err = gue.NewClient(pgxv5.NewConnPool(g.pool))
@@ -74,7 +80,7 @@ func (g *gueQueue) Drain(ctx context.Context, n int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	workers, err := gue.NewWorkerPool(g.client, gue.WorkMap{"nothing": func(context.Context, *gue.Job) error { return nil }}, gueWorkers,
-		gue.WithPoolPollInterval(time.Millisecond),
+		gue.WithPoolPollInterval(time.Millisecond), gue.WithPoolPollStrategy(gue.RunAtPollStrategy),
 		gue.WithPoolHooksJobDone(func(context.Context, *gue.Job, error) {
 			if left.Add(-1) == 0 {
 				cancel()
@@ -92,4 +98,8 @@ func (g *gueQueue) Drain(ctx context.Context, n int) error {
 	return nil
 }
 
-func (g *gueQueue) Close() { g.pool.Close() }
+func (g *gueQueue) Close() {
+	if g.pool != nil {
+		g.pool.Close()
+	}
+}

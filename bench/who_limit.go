@@ -30,7 +30,7 @@ func (*limit) Settings() string {
 }
 
 func (l *limit) Setup(ctx context.Context, url string) (err error) {
-	if l.pool, err = newPool(ctx, url, 10); err != nil {
+	if err := l.Connect(ctx, url); err != nil {
 		return err
 	}
 	_, err = l.pool.Exec(ctx, `
@@ -46,6 +46,12 @@ func (l *limit) Setup(ctx context.Context, url string) (err error) {
 func (l *limit) KeepHistory(_ context.Context, keep bool) error {
 	l.history = keep
 	return nil
+}
+
+func (l *limit) Connect(ctx context.Context, url string) (err error) {
+	l.Close()
+	l.pool, err = newPool(ctx, url, 10)
+	return err
 }
 
 func (l *limit) PayloadSize(n int) { l.payload = payloadOf(n) }
@@ -191,4 +197,10 @@ func (l *limit) Stamp(ctx context.Context, at time.Time) error {
 	return errors.Join(err)
 }
 
-func (l *limit) Close() { l.pool.Close() }
+func (*limit) ClaimMark() string { return "SKIP LOCKED" }
+
+func (l *limit) Close() {
+	if l.pool != nil {
+		l.pool.Close()
+	}
+}

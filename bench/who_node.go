@@ -18,7 +18,7 @@ type nodeQueue struct {
 	name, module, settings string
 	dir, url               string
 	bytes                  int
-	took                   time.Duration
+	took, cpu              time.Duration
 }
 
 func newGraphile() (contender, error) {
@@ -26,7 +26,7 @@ func newGraphile() (contender, error) {
 }
 
 func newPgBoss() (contender, error) {
-	return newNode("pgboss", "pg-boss", "fetch and complete in batches of 1000, two loops; supervise off")
+	return newNode("pgboss", "pg-boss", "fetch and complete in batches of 1000, two loops; supervise off; useListenNotify for latency")
 }
 
 func newNode(name, module, settings string) (contender, error) {
@@ -57,6 +57,7 @@ func (n *nodeQueue) command(ctx context.Context, action string, count int) *exec
 
 type nodeResult struct {
 	Seconds float64   `json:"seconds"`
+	CPU     float64   `json:"cpu"`
 	Waits   []float64 `json:"waits"`
 }
 
@@ -71,12 +72,20 @@ func (n *nodeQueue) do(ctx context.Context, action string, count int) (r nodeRes
 	if err := json.Unmarshal(out, &r); err != nil {
 		return r, fmt.Errorf("%s %s said %q: %w", n.name, action, out, err)
 	}
-	n.took = time.Duration(r.Seconds * float64(time.Second))
+	n.took, n.cpu = time.Duration(r.Seconds*float64(time.Second)), time.Duration(r.CPU*float64(time.Second))
 	return r, nil
 }
 
 // Took is how long the last action took by the script's own clock.
 func (n *nodeQueue) Took() time.Duration { return n.took }
+
+// CPU is what the last action used, by the script's own clock.
+func (n *nodeQueue) CPU() time.Duration { return n.cpu }
+
+func (n *nodeQueue) Connect(_ context.Context, url string) error {
+	n.url = url
+	return nil
+}
 
 func (n *nodeQueue) Setup(ctx context.Context, url string) error {
 	n.url = url

@@ -36,7 +36,7 @@ func (*pgmq) Settings() string {
 }
 
 func (p *pgmq) Setup(ctx context.Context, url string) (err error) {
-	if p.pool, err = newPool(ctx, url, 10); err != nil {
+	if err := p.Connect(ctx, url); err != nil {
 		return err
 	}
 	text, err := os.ReadFile(*pgmqFile)
@@ -64,6 +64,12 @@ func withoutDumps(sql string) string {
 		}
 	}
 	return strings.Join(kept, "")
+}
+
+func (p *pgmq) Connect(ctx context.Context, url string) (err error) {
+	p.Close()
+	p.pool, err = newPool(ctx, url, 10)
+	return err
 }
 
 func (p *pgmq) PayloadSize(n int) { p.payload = string(payloadOf(n)) }
@@ -123,4 +129,8 @@ func (p *pgmq) Drain(ctx context.Context, n int) error {
 	})
 }
 
-func (p *pgmq) Close() { p.pool.Close() }
+func (p *pgmq) Close() {
+	if p.pool != nil {
+		p.pool.Close()
+	}
+}

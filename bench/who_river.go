@@ -58,14 +58,20 @@ func (w *riverWorker) Work(_ context.Context, job *river.Job[riverNothing]) erro
 }
 
 func (r *riverQueue) Setup(ctx context.Context, url string) (err error) {
-	if r.pool, err = newPool(ctx, url, 20); err != nil {
+	if err := r.Connect(ctx, url); err != nil {
 		return err
 	}
 	migrator, err := rivermigrate.New(riverpgxv5.New(r.pool), nil)
 	if err != nil {
 		return err
 	}
-	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+	_, err = migrator.Migrate(ctx, rivermigrate.DirectionUp, nil)
+	return err
+}
+
+func (r *riverQueue) Connect(ctx context.Context, url string) (err error) {
+	r.Close()
+	if r.pool, err = newPool(ctx, url, 20); err != nil {
 		return err
 	}
 	r.insert, err = river.NewClient(riverpgxv5.New(r.pool), &river.Config{Logger: quiet})
@@ -133,4 +139,10 @@ func (r *riverQueue) Stamp(ctx context.Context, at time.Time) error {
 	return err
 }
 
-func (r *riverQueue) Close() { r.pool.Close() }
+func (*riverQueue) ClaimMark() string { return "SKIP LOCKED" }
+
+func (r *riverQueue) Close() {
+	if r.pool != nil {
+		r.pool.Close()
+	}
+}

@@ -1,7 +1,7 @@
 // Graphile Worker under test: node graphile.mjs ACTION URL N BYTES. Prints one line of JSON.
 import { Logger, makeWorkerUtils, run, runMigrations } from "graphile-worker";
 import pg from "pg";
-import { finish, now, payload, producers, rate } from "./common.mjs";
+import { clock, finish, now, payload, producers, rate, until } from "./common.mjs";
 
 const [action, url, count, bytes] = process.argv.slice(2);
 const n = Number(count);
@@ -21,23 +21,23 @@ if (action === "setup") {
 } else if (action === "bulk") {
   const utils = await makeWorkerUtils({ connectionString: url, logger });
   const jobs = Array.from({ length: 5000 }, () => ({ identifier: "nothing", payload: payload(bytes) }));
-  const began = process.hrtime.bigint();
+  const took = clock();
   for (let left = n; left > 0; left -= jobs.length) await utils.addJobs(jobs.slice(0, Math.min(left, jobs.length)));
-  finish({ seconds: Number(process.hrtime.bigint() - began) / 1e9 });
+  finish(took());
 } else if (action === "drain") {
   let left = n;
   let done;
   const all = new Promise((resolve) => (done = resolve));
-  const began = process.hrtime.bigint();
+  const took = clock();
   const runner = await run({ preset, taskList: { nothing: () => { if (--left === 0) done(); } }, noHandleSignals: true });
   await all;
   await runner.stop();
-  finish({ seconds: Number(process.hrtime.bigint() - began) / 1e9 });
+  finish(took());
 } else if (action === "latency") {
   const waits = [];
   const runner = await run({ preset, taskList: { stamp: ({ at }) => waits.push(now() - at) }, noHandleSignals: true });
   await rate(20, n, () => runner.addJob("stamp", { at: now() }));
-  await new Promise((resolve) => setTimeout(resolve, 1000));
+  await until(() => waits.length === n);
   await runner.stop();
   finish({ waits });
 } else if (action === "once") {
