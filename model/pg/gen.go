@@ -223,7 +223,7 @@ func specs() []spec {
 		},
 		{
 			"start", "A start answers the bell, commits, and then looks for a slot. Both in one transaction, or the slot first, loses the job.",
-			reset(1) + held(1, H) + "\n  UPDATE doze.queues SET bell_until = now() + interval '1 hour';", // somebody has rung, and this start is the answer
+			reset(1) + held(1, H) + "\n  UPDATE doze.queues SET bell_until = now() + interval '1 minute';", // somebody has rung, and this start is the answer
 			[]session{
 				enqueuer,
 				{"starter", []step{begin("s"), {"answer", answer(nothing)}, {"take", take(H2)}, commit("s")}},
