@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // ms is how durations cross the wire. Parts of a millisecond count as a whole one, so that no
@@ -235,7 +236,23 @@ func (s *Store) Reap(ctx context.Context, db DB, limit int) ([]uuid.UUID, error)
 // Next takes the last look at a queue: see [Next]. For a paused or unknown one nothing is due.
 func (s *Store) Next(ctx context.Context, db DB, queueName string) (Next, error) {
 	var next Next
-	err := run(ctx, db, s.next(queueName, &next))
+	look := func(conn *pgx.Conn) error {
+		return pipeline(ctx, conn, []call{s.inOrder("last look"), s.next(queueName, &next)})
+	}
+	if outer, ok := db.(unnamed); ok {
+		db = outer.db
+	}
+	var err error
+	conn, ok := db.(*pgx.Conn)
+	pool, pooled := db.(*pgxpool.Pool)
+	switch {
+	case pooled:
+		err = pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error { return look(c.Conn()) })
+	case ok && conn.PgConn().TxStatus() == 'I':
+		err = look(conn)
+	default: // a caller's transaction, whose other statements are not to be told how to read
+		err = run(ctx, Unnamed(db), s.next(queueName, &next))
+	}
 	return next, err
 }
 
