@@ -21,6 +21,7 @@ var (
 	roundsFlag = flag.Int("rounds", 3, "rounds; the median counts")
 	short      = flag.Bool("short", false, "small sizes and one round, to see that it works")
 	jsonFile   = flag.String("json", "", "also write rows to this `file`")
+	cpuProfile = flag.String("cpuprofile", "", "write a profile of the last drain, enqueue or bulk enqueue, of this process alone, to this `file`")
 	forFlag    = flag.Duration("for", 15*time.Minute, "length of the measure pinned")
 )
 
@@ -139,7 +140,7 @@ func choose(list string, all []string, leave func(string) bool) (chosen []string
 	return chosen, nil
 }
 
-// Rounds in which others used more of the processors than quiet are repeated, at most so often; then the quietest counts.
+// A round in which others used more of the processors than quietBelow is repeated, at most so often; then the quietest counts.
 const (
 	quietBelow = 0.1
 	repeats    = 2
@@ -157,6 +158,7 @@ func (b *bench) measure(ctx context.Context, m measure, who []string, rounds int
 			var best []float64
 			least := 0.0
 			for try := 0; try == 0 || try <= repeats && least > quietBelow && !*short; try++ {
+				awaitQuiet()
 				load := foreignLoad()
 				got, err := b.once(ctx, m, maker.name, maker.make)
 				var out *unavailable
@@ -201,6 +203,16 @@ func (b *bench) measure(ctx context.Context, m measure, who []string, rounds int
 		}
 	}
 	return all, nil
+}
+
+// awaitQuiet waits until others use little of the processors, for half a minute at most.
+func awaitQuiet() {
+	for tries := 0; tries < 30 && !*short; tries++ {
+		load := foreignLoad()
+		if time.Sleep(time.Second); load() < quietBelow {
+			return
+		}
+	}
 }
 
 // once runs a measure for one contender, in a database of its own.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"runtime/pprof"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -83,6 +85,17 @@ func size(n int) int {
 
 // timed is how long do took, by the contender's own clock if it runs elsewhere.
 func timed(c contender, do func() error) (time.Duration, error) {
+	if *cpuProfile != "" {
+		f, err := os.Create(*cpuProfile)
+		if err != nil {
+			return 0, err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return 0, err
+		}
+		defer pprof.StopCPUProfile()
+	}
 	began := time.Now()
 	err := do()
 	took := time.Since(began)
@@ -107,9 +120,6 @@ func (b *bench) fill(ctx context.Context, c contender, n int, url string) error 
 func drains(n, bytes int) func(context.Context, *bench, contender, string) ([]float64, error) {
 	return func(ctx context.Context, b *bench, c contender, url string) ([]float64, error) {
 		n := size(n)
-		if c.Name() == "gue" { // which takes minutes for more
-			n = min(n, 5000)
-		}
 		if bytes != 100 {
 			s, ok := c.(sizer)
 			if !ok {

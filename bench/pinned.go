@@ -143,8 +143,10 @@ func pinned(ctx context.Context, b *bench, c contender, url string) ([]float64, 
 		}
 	}
 	b.pinned = append(b.pinned, line)
-	if err := os.WriteFile("pinned.svg", []byte(plot(b.pinned, every)), 0o644); err != nil {
-		return nil, err
+	if !*short {
+		if err := os.WriteFile("pinned.svg", []byte(plot(b.pinned, every)), 0o644); err != nil {
+			return nil, err
+		}
 	}
 	return []float64{most, claimLast / claimFirst, claimLast, claimTail, startLast}, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -73,8 +74,11 @@ func (l *ledger) ticked(name string, at time.Time) {
 	}
 }
 
+var millis = regexp.MustCompile(`\d+ ?ms`)
+
 // complain notes what the queue reports of the database.
 func (l *ledger) complain(text string) {
+	text = millis.ReplaceAllString(text, "… ms") // they are jittered, and the reports are counted
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.trouble[text]++
