@@ -463,6 +463,9 @@ func (r *drain) back(a *attempt) {
 		r.giveBack() // its place in the crew stays taken
 	}
 	if !a.began.IsZero() {
+		if r.pace == 0 {
+			r.pace = max(a.took, 1)
+		}
 		r.pace += (a.took - r.pace) / 8
 	}
 	if !r.cutAt.IsZero() && !a.began.IsZero() {

@@ -151,7 +151,9 @@ func (r *drain) record() error {
 
 // refill claims for what runs out.
 func (r *drain) refill() error {
-	if r.underWay == nil && r.full > 0 && r.low() && r.mayRefill() {
+	// What waits for its turn begins when others have ended.
+	late := len(r.unfinished) >= r.d.cfg.Concurrency && !r.stopAt.IsZero() && time.Now().Add(2*r.usual).After(r.stopAt)
+	if r.underWay == nil && r.full > 0 && r.low() && r.mayRefill() && !late {
 		r.launch(r.limit)
 	}
 	return nil
