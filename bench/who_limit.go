@@ -87,9 +87,10 @@ func (l *limit) unnest(ctx context.Context, n int) error {
 }
 
 const (
-	limitClaim = `UPDATE jobs j SET token = $1, attempts = attempts + 1, locked_until = now() + interval '1 minute'
-		FROM (SELECT id FROM jobs WHERE queue = 'default' AND run_at <= now() AND locked_until <= now() ORDER BY run_at, id LIMIT $2 FOR UPDATE SKIP LOCKED) p
-		WHERE j.id = p.id RETURNING j.id, j.kind, j.attempts, j.payload`
+	// The array keeps the planner from joining the whole table once it knows how large that is.
+	limitClaim = `UPDATE jobs SET token = $1, attempts = attempts + 1, locked_until = now() + interval '1 minute'
+		WHERE id = ANY(ARRAY(SELECT id FROM jobs WHERE queue = 'default' AND run_at <= now() AND locked_until <= now() ORDER BY run_at, id LIMIT $2 FOR UPDATE SKIP LOCKED))
+		RETURNING id, kind, attempts, payload`
 	limitForget = `DELETE FROM jobs WHERE id = ANY($1) AND token = $2 RETURNING id`
 	limitKeep   = `WITH gone AS (DELETE FROM jobs WHERE id = ANY($1) AND token = $2 RETURNING id, queue, kind, attempts, payload)
 		INSERT INTO history SELECT id, queue, kind, attempts, now(), payload FROM gone RETURNING id`

@@ -21,15 +21,16 @@ import (
 
 // dozeQueue is Doze with goroutines as its functions.
 type dozeQueue struct {
-	rule  sleepy.Rule
-	l     *ledger
-	pool  *pgxpool.Pool
-	jobs  *enqueue.Client
-	store *queue.Store
-	alarm *alarm
-	drain *handler.Drainer
-	ctx   context.Context // of the drains
-	all   sync.WaitGroup
+	rule   sleepy.Rule
+	l      *ledger
+	pool   *pgxpool.Pool
+	jobs   *enqueue.Client
+	silent *enqueue.Client // wakes nobody
+	store  *queue.Store
+	alarm  *alarm
+	drain  *handler.Drainer
+	ctx    context.Context // of the drains
+	all    sync.WaitGroup
 }
 
 func (d *dozeQueue) settings() string {
@@ -123,10 +124,13 @@ func (d *dozeQueue) start(ctx context.Context, url string, l *ledger) error {
 		mux.Handle(name, func(context.Context, *queue.Job) error { l.ticked(name, time.Now()); return nil })
 	}
 	d.alarm = &alarm{timers: map[string]*time.Timer{}, fire: func(wake queue.Wake) { _ = d.Fire(ctx, wake) }}
-	if d.drain, err = handler.New(d.pool, mux, handler.Config{Trigger: d, Alarm: d.alarm, Backoff: func(int) time.Duration { return retryAfter }}); err != nil {
+	if d.drain, err = handler.New(d.pool, mux, handler.Config{Trigger: d, Alarm: d.alarm, Logger: logger(), Backoff: func(int) time.Duration { return retryAfter }}); err != nil {
 		return err
 	}
 	if d.jobs, err = enqueue.New(d.pool, d, enqueue.Config{Alarm: d.alarm}); err != nil {
+		return err
+	}
+	if d.silent, err = enqueue.New(d.pool, queue.TriggerFunc(func(context.Context, queue.Wake) error { return nil }), enqueue.Config{}); err != nil {
 		return err
 	}
 	if d.store, err = queue.NewStore(""); err != nil {
@@ -181,19 +185,23 @@ func (d *dozeQueue) add(ctx context.Context, j job) error {
 	return err
 }
 
-// kill has a drain claim the job and vanish.
+// kill has a drain claim the job and vanish. Nobody else is told of the job, so that this drain is the one.
 func (d *dozeQueue) kill(ctx context.Context, j job) error {
-	if _, err := d.jobs.AddJob(ctx, "ok", args(j), enqueue.On("killed"), enqueue.In(time.Millisecond)); err != nil {
+	if _, err := d.silent.AddJob(ctx, "ok", args(j), enqueue.On("killed")); err != nil {
 		return err
 	}
-	time.Sleep(5 * time.Millisecond)
 	slot := queue.Slot{Queue: "killed", Token: uuid.New(), Lease: 3 * time.Second, Watch: uuid.New()}
 	return d.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
 		t, err := d.store.Start(ctx, c.Conn(), slot, "", 10)
-		if err == nil && t.Watching {
-			err = d.alarm.Set(ctx, queue.Wake{Version: 1, Queue: slot.Queue, Alarm: slot.Watch.String()}, slot.WatchIn())
+		switch {
+		case err != nil:
+			return err
+		case len(t.Claimed) == 0:
+			return errors.New("the drain that is to vanish found nothing to claim")
+		case !t.Watching: // an alarm goes off before
+			return nil
 		}
-		return err
+		return d.alarm.Set(ctx, queue.Wake{Version: 1, Queue: slot.Queue, Reason: queue.ReasonAlarm, Alarm: slot.Watch.String()}, slot.WatchIn())
 	})
 }
 

@@ -22,8 +22,9 @@ type ledger struct {
 	killed  map[int]bool
 	done    map[string]bool
 	ticks   map[string]every
-	began   time.Time // ticks that were due before do not count
-	again   int       // runs of what had run
+	began   time.Time // ticks that are due before or after do not count
+	end     time.Time
+	again   int // runs of what had run
 	early   int
 	latest  time.Duration
 	trouble map[string]int // what the queue complains of
@@ -69,7 +70,7 @@ func (l *ledger) ran(id int, at time.Time) {
 func (l *ledger) ticked(name string, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if due := l.ticks[name].last(at); !l.began.IsZero() && !due.Before(l.began) {
+	if due := l.ticks[name].last(at); !due.Before(l.began) && due.Before(l.end) {
 		l.once(fmt.Sprint(name, due.Unix()), due, at, false)
 	}
 }
@@ -205,16 +206,18 @@ func sampler(p *sleepy.Proxy) (stop func() []sample) {
 	}
 }
 
-// within counts what happened between two samples that both lie in one of the stretches.
-func within(all []sample, stretches []interval) (messages, wakes int) {
+// within are the samples that lie in one of the stretches with the one before, and counts what happened meanwhile.
+func within(all []sample, stretches []interval) (happened []sample) {
 	for i := 1; i < len(all); i++ {
 		a, b := all[i-1], all[i]
+		if a.messages == b.messages && a.wakes == b.wakes {
+			continue
+		}
 		for _, s := range stretches {
 			if !a.at.Before(s.from) && !b.at.After(s.to) {
-				messages += b.messages - a.messages
-				wakes += b.wakes - a.wakes
+				happened = append(happened, sample{b.at, b.messages - a.messages, b.wakes - a.wakes})
 			}
 		}
 	}
-	return messages, wakes
+	return happened
 }

@@ -3,7 +3,7 @@
 //
 //	go run ./awake                                      Doze, a trace of five minutes, suspended after 5 s
 //	go run ./awake -who doze,river -rule connections    where an open connection keeps it awake
-//	go run ./awake -who all -rule queries,connections   each rival by both rules, one after the other: an hour
+//	go run ./awake -who all -rule queries,connections   each by both rules, one after the other: an hour
 //	go run ./awake -length 90s -timeout 3s              a quick look
 //
 // Each queue has a Postgres of its own and runs at the defaults of its documentation; what differs is printed. The workers of a
@@ -17,6 +17,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"os/signal"
@@ -41,8 +42,19 @@ var (
 	seed        = flag.Uint64("seed", 1, "seed of the trace")
 	whoFlag     = flag.String("who", "doze", "queues, separated by commas, or all: "+strings.Join(names(), ", "))
 	ruleFlag    = flag.String("rule", "queries", "what keeps the database awake, separated by commas: queries, connections")
+	verbose     = flag.Bool("v", false, "print each thing that happens while nothing is due, when the database wakes, and Doze's log")
 	asJSON      = flag.Bool("json", false, "print a line of JSON for each")
 )
+
+const clock = "15:04:05.000"
+
+// logger for what -v prints.
+func logger() *slog.Logger {
+	if !*verbose {
+		return nil
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, nil))
+}
 
 // contender is a queue under test.
 type contender interface {
@@ -209,7 +221,7 @@ func play(ctx context.Context, c contender, name string, rule sleepy.Rule) (*rep
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return nil, err
 	}
-	proxy, err := sleepy.New(sleepy.Config{Server: pgdev.Config{DataDir: filepath.Join(dir, "postgres"), Durable: true}, Timeout: *timeout, Rule: rule})
+	proxy, err := sleepy.New(sleepy.Config{Server: pgdev.Config{DataDir: filepath.Join(dir, "postgres"), Durable: true}, Timeout: *timeout, Rule: rule, Logger: logger()})
 	if err != nil {
 		return nil, err
 	}
@@ -237,10 +249,10 @@ func play(ctx context.Context, c contender, name string, rule sleepy.Rule) (*rep
 
 	before := proxy.Status()
 	began := time.Now()
-	l.mu.Lock()
-	l.began = began
-	l.mu.Unlock()
 	end := began.Add(*traceLength)
+	l.mu.Lock()
+	l.began, l.end = began, end
+	l.mu.Unlock()
 	samples := sampler(proxy)
 	for _, j := range jobs {
 		if err := sleep(ctx, began.Add(j.At)); err != nil {
@@ -277,10 +289,16 @@ func play(ctx context.Context, c contender, name string, rule sleepy.Rule) (*rep
 	r.Ratio = r.AwakeSeconds / r.IdealSeconds
 	stretches := l.quiet(*timeout, began, end)
 	r.QuietSeconds = length(stretches).Seconds()
-	r.QuietMessages, r.QuietWakes = within(sampled, stretches)
+	for _, s := range within(sampled, stretches) {
+		r.QuietMessages += s.messages
+		r.QuietWakes += s.wakes
+		if *verbose {
+			fmt.Fprintf(os.Stderr, "%s %s: %s, with nothing due: %d messages, %d wakes\n", name, rule, s.at.Format(clock), s.messages, s.wakes)
+		}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r.Done, r.Again, r.Early, r.LatestMS, r.trouble = min(len(l.done), r.Jobs), l.again, l.early, l.latest.Milliseconds(), l.trouble
+	r.Done, r.Again, r.Early, r.LatestMS, r.trouble = len(l.done), l.again, l.early, l.latest.Milliseconds(), l.trouble
 	return r, nil
 }
 
