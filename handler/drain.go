@@ -116,6 +116,7 @@ func (d *Drainer) Drain(ctx context.Context, wake queue.Wake) (Drained, error) {
 
 func (d *Drainer) begin(ctx context.Context, wake queue.Wake) *drain {
 	now := time.Now()
+	wake.Hop = min(max(wake.Hop, 0), d.cfg.MaxHops) // untrusted: it must not make a chain longer
 	r := &drain{
 		d: d, wake: wake, ctx: ctx, began: now,
 		slot:       queue.Slot{Queue: wake.Queue, Token: uuid.New()},
