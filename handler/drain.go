@@ -29,8 +29,10 @@ const (
 	// and count as reaped if this process is killed.
 	ahead = 500 * time.Millisecond
 	// heads is how often to claim from the head of the queue, for what became due behind the cursor. If that takes
-	// long it is done less often, for a hundredth of the time, and in between from a little behind the cursor.
+	// long it is done less often, for a hundredth of the time but each rarest at least, since it may have been a hiccup; and
+	// in between from a little behind the cursor.
 	heads  = time.Second
+	rarest = 10 * time.Second
 	behind = 10 * time.Second
 	// firstDry is how long a drain first waits to run dry, and it works for as many times that as seldom
 	// before it waits: see drain.holding.
@@ -63,6 +65,7 @@ type drain struct {
 	watched              bool // the watch is set in the alarm service
 	limit                int  // of the next claim
 	full                 int  // full claims in a row
+	inVain               bool // it waited for nothing
 	waited               bool // for what it comes back to claim
 	wasLone              bool // the last claim took one that must run alone
 	dryAt                time.Time
@@ -75,9 +78,10 @@ type drain struct {
 	unfinished           map[uuid.UUID]*attempt // handed to the crew and not back
 	alone                bool                   // what is in hand must have no other beside it
 	cut                  bool
-	giveUpAt             time.Time // once cut
-	finished             []ended   // and not recorded
-	firstFinished        time.Time // of those
+	giveUpAt             time.Time   // once cut
+	finished             []ended     // and not recorded
+	firstFinished        time.Time   // of those
+	orphans              []uuid.UUID // tokens of claims whose answer was lost
 	underWay             *step
 	landed               chan *step    // what was under way comes back here
 	stepTook             time.Duration // the last one
@@ -192,7 +196,8 @@ func (r *drain) run() error {
 			return err
 		}
 		// Something is due, and no slot is held now.
-		if r.waited {
+		waited := r.waited
+		if waited {
 			locked, r.waited = 0, false
 		}
 		if locked == 3 {
@@ -209,11 +214,15 @@ func (r *drain) run() error {
 			return r.handOver()
 		}
 		before := r.report.Claimed + r.report.Reaped
-		if ok, err := r.retake(); err != nil || !ok {
+		if ok, err := r.retake(); err != nil {
 			return err
+		} else if !ok {
+			return r.noSlot()
 		}
 		if r.report.Claimed+r.report.Reaped > before {
 			locked, r.lively = 0, true
+		} else if waited { // for another drain's lease, which was renewed: not again
+			r.inVain = true
 		} else { // seen, and not to be claimed: somebody holds its row's lock; do not spin
 			locked++
 		}
@@ -247,7 +256,9 @@ func (r *drain) start() error {
 		watching = t.Watching
 		return nil
 	})
-	if err == nil && watching && !r.watched && len(r.unfinished) > 0 {
+	if err != nil {
+		r.orphans = append(r.orphans, tokens...)
+	} else if watching && !r.watched && len(r.unfinished) > 0 {
 		r.watch()
 	}
 	return err
@@ -330,7 +341,9 @@ func (r *drain) retake() (bool, error) {
 		watching = t.Watching
 		return nil
 	})
-	if err == nil && watching && !r.watched && len(r.unfinished) > 0 {
+	if err != nil {
+		r.orphans = append(r.orphans, tokens...)
+	} else if watching && !r.watched && len(r.unfinished) > 0 {
 		r.watch()
 	}
 	return held, err
@@ -392,7 +405,7 @@ func (r *drain) took(t *queue.Taken, limit int) {
 		job := &t.Claimed[i]
 		kind := r.d.mux.find(job.Kind)
 		switch {
-		case r.cut:
+		case r.cut || r.d.tainted.Load(): // a place in the crew may stay taken for ever
 			r.note(job, release(job), resultReleased, nil)
 			continue
 		case job.Reaps >= max(r.maxReaps, 1):

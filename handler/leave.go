@@ -80,6 +80,11 @@ func (r *drain) close(err error) {
 	ctx, cancel := context.WithTimeout(r.db, 2*time.Second)
 	defer cancel()
 	_ = r.d.conn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		if len(r.orphans) > 0 { // nobody knows of these, so nobody else would before their lease has ended
+			if err := r.d.store.GiveBack(ctx, queue.Unnamed(conn), r.slot.Queue, r.orphans); err != nil {
+				return err
+			}
+		}
 		held, next, err := r.d.store.Exit(ctx, conn, r.slot, outcomes(r.finished))
 		if err == nil {
 			r.settle(held)
@@ -130,7 +135,7 @@ func (r *drain) leave() (bool, error) {
 
 // mayWait reports whether to wait for what is due after in: it is near, and there will be time for it.
 func (r *drain) mayWait(in time.Duration) bool {
-	return in <= r.d.cfg.Wait && r.ctx.Err() == nil && (r.stopAt.IsZero() || time.Now().Add(in+r.usual).Before(r.stopAt))
+	return in <= r.d.cfg.Wait && !r.inVain && r.ctx.Err() == nil && (r.stopAt.IsZero() || time.Now().Add(in+r.usual).Before(r.stopAt))
 }
 
 // waitOut waits for what is due after in. It holds no slot meanwhile, so enqueues need not rely on it: they
@@ -192,6 +197,8 @@ func (r *drain) arm(in time.Duration) error {
 	}
 	var refused error
 	alarm := queue.AlarmFunc(func(ctx context.Context, wake queue.Wake, in time.Duration) error {
+		ctx, cancel := context.WithTimeout(ctx, alarmPatience)
+		defer cancel()
 		if refused = r.d.cfg.Alarm.Set(ctx, wake, in); refused != nil {
 			return errAlarm // not the service's own error: only what the database says is worth another try here
 		}
@@ -216,7 +223,8 @@ func (r *drain) noSlot() error {
 	var next queue.Next
 	var free time.Duration
 	err := r.d.again(r.db, func(ctx context.Context, conn *pgx.Conn, _ bool) (err error) {
-		if next, err = r.d.store.Next(ctx, queue.Unnamed(conn), r.slot.Queue); err == nil && next.Due {
+		// An exit without a slot: it forgets the watch of an earlier one, and looks.
+		if _, next, err = r.d.store.Exit(ctx, conn, r.slot, nil); err == nil && next.Due {
 			free, err = r.d.store.SlotFreeIn(ctx, queue.Unnamed(conn), r.slot.Queue)
 		}
 		return err

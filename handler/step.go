@@ -108,6 +108,7 @@ func (r *drain) accept(s *step) error {
 	r.underWay = nil
 	r.stepTook = time.Since(s.sent)
 	if s.err != nil {
+		r.orphans = append(r.orphans, s.taken.Tokens...)
 		r.finished = append(s.ended, r.finished...)
 		if queue.Classify(s.err) == queue.Permanent && len(s.ended) > 0 {
 			return r.finishSingly()
@@ -120,7 +121,7 @@ func (r *drain) accept(s *step) error {
 	}
 	if s.limit > 0 {
 		if s.head {
-			r.headAt = time.Now().Add(max(heads, 100*r.stepTook))
+			r.headAt = time.Now().Add(min(max(heads, 100*r.stepTook), rarest))
 			r.backAt = time.Now().Add(heads)
 		}
 		r.asked = s.sent
@@ -202,7 +203,10 @@ func (d *Drainer) finishAgain(ctx context.Context, conn *pgx.Conn, all []queue.O
 			continue
 		}
 		job, err := d.store.Get(ctx, queue.Unnamed(conn), o.ID)
-		if err == nil && (job.State != o.State || job.Attempts != o.Attempts) || err != nil && !errors.Is(err, queue.ErrNotFound) {
+		switch {
+		case err != nil && !errors.Is(err, queue.ErrNotFound):
+			return nil, err
+		case err == nil && (job.State != o.State || job.Attempts != o.Attempts):
 			continue // somebody else's
 		}
 		held = append(held, o.ID)

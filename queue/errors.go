@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 
 	"github.com/google/uuid"
@@ -77,13 +78,17 @@ func Classify(err error) Class {
 		if strings.HasPrefix(pg.Code, "08") {
 			return Unavailable
 		}
+		if pg.Code == "0A000" && strings.Contains(pg.Message, "cached plan") { // the tables were made again
+			return Conflict
+		}
 		return Permanent
 	}
 	if errors.Is(err, context.Canceled) {
 		return Permanent
 	}
 	var connecting *pgconn.ConnectError
-	if errors.As(err, &connecting) || pgconn.Timeout(err) || isClosed(err) {
+	var network net.Error
+	if errors.As(err, &connecting) || errors.As(err, &network) || pgconn.Timeout(err) || isClosed(err) {
 		return Unavailable
 	}
 	return Permanent

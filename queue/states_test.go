@@ -3,6 +3,8 @@ package queue_test
 import (
 	"errors"
 	"fmt"
+	"net"
+	"syscall"
 	"testing"
 	"time"
 
@@ -274,5 +276,16 @@ func TestRetry_KeepsTheFenceAndTheRest(t *testing.T) {
 	}
 	if got.RunAt.Before(before.FinishedAt) {
 		t.Errorf("due at %v, before it failed", got.RunAt)
+	}
+}
+
+// What a network says that has gone away is worth another try, however it says it.
+func TestClassify_NetworkErrors(t *testing.T) {
+	t.Parallel()
+	for _, e := range []syscall.Errno{syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ECONNABORTED, syscall.ECONNRESET, syscall.EPIPE} {
+		err := fmt.Errorf("claim: failed to receive message: %w", &net.OpError{Op: "read", Net: "tcp", Err: e})
+		if c := queue.Classify(err); c != queue.Unavailable {
+			t.Errorf("%v: class %v, want Unavailable", err, c)
+		}
 	}
 }
