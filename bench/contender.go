@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -88,6 +90,24 @@ func pieces(n, size int, do func(n int) error) error {
 		n -= some
 	}
 	return nil
+}
+
+// together calls drain so many times at once, and adds up what they did: n.
+func together(n, drains int, drain func() (int, error)) error {
+	done, errs := make([]int, drains), make([]error, drains)
+	var all sync.WaitGroup
+	for i := range drains {
+		all.Go(func() { done[i], errs[i] = drain() })
+	}
+	all.Wait()
+	sum := 0
+	for _, some := range done {
+		sum += some
+	}
+	if err := errors.Join(errs...); err != nil || sum == n {
+		return err
+	}
+	return fmt.Errorf("%d of %d done", sum, n)
 }
 
 // unavailable is why a contender cannot run here.

@@ -38,6 +38,7 @@ func rate(name string) []kind { return []kind{{name, "jobs/s", false}} }
 var measures = []measure{
 	{name: "drain", figures: rate("drain"), run: drains(50_000, 100)},
 	{name: "drain_history", figures: rate("drain_history"), only: []string{"doze", "limit"}, run: withHistory(drains(50_000, 100))},
+	{name: "drain_two", figures: rate("drain_two"), only: []string{"doze", "limit"}, run: drainsBy(2, 50_000)},
 	{name: "enqueue", figures: rate("enqueue"), run: enqueues(12_000)},
 	{name: "enqueue_bare", figures: rate("enqueue_bare"), only: []string{"doze"}, run: enqueuesBare(12_000)},
 	{name: "bulk", figures: rate("bulk"), run: bulk(50_000)},
@@ -131,6 +132,22 @@ func drains(n, bytes int) func(context.Context, *bench, contender, string) ([]fl
 			return nil, err
 		}
 		took, err := timed(c, func() error { return c.Drain(ctx, n) })
+		return perSecond(n, took, err)
+	}
+}
+
+// drainsBy is a drain by several at once.
+func drainsBy(drains, n int) func(context.Context, *bench, contender, string) ([]float64, error) {
+	return func(ctx context.Context, b *bench, c contender, url string) ([]float64, error) {
+		n := size(n)
+		if err := b.fill(ctx, c, n, url); err != nil {
+			return nil, err
+		}
+		took, err := timed(c, func() error {
+			return c.(interface {
+				DrainBy(ctx context.Context, n, drains int) error
+			}).DrainBy(ctx, n, drains)
+		})
 		return perSecond(n, took, err)
 	}
 }

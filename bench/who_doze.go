@@ -95,16 +95,18 @@ func (d *dozeQueue) Bulk(ctx context.Context, n int) error {
 	})
 }
 
-func (d *dozeQueue) Drain(ctx context.Context, n int) error {
-	drainer, err := handler.New(d.pool, d.mux, handler.Config{Concurrency: dozeConcurrency})
-	if err != nil {
-		return err
-	}
-	report, err := drainer.Drain(ctx, queue.Wake{Version: 1, Queue: queue.DefaultQueue})
-	if err == nil && report.Done != n {
-		err = fmt.Errorf("doze: %+v, want %d done", report, n)
-	}
-	return err
+func (d *dozeQueue) Drain(ctx context.Context, n int) error { return d.DrainBy(ctx, n, 1) }
+
+// DrainBy has so many drains run at once.
+func (d *dozeQueue) DrainBy(ctx context.Context, n, drains int) error {
+	return together(n, drains, func() (int, error) {
+		drainer, err := handler.New(d.pool, d.mux, handler.Config{Concurrency: dozeConcurrency})
+		if err != nil {
+			return 0, err
+		}
+		report, err := drainer.Drain(ctx, queue.Wake{Version: 1, Queue: queue.DefaultQueue})
+		return report.Done, err
+	})
 }
 
 // Watch drains as jobs come, in this process or called by HTTP: each drain comes and goes.

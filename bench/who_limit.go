@@ -96,50 +96,59 @@ const (
 		INSERT INTO history SELECT id, queue, kind, attempts, now(), payload FROM gone RETURNING id`
 )
 
-func (l *limit) Drain(ctx context.Context, n int) error {
+func (l *limit) Drain(ctx context.Context, n int) error { return l.DrainBy(ctx, n, 1) }
+
+// DrainBy has so many loops run at once, each on a connection of its own.
+func (l *limit) DrainBy(ctx context.Context, n, loops int) error {
+	return together(n, loops, func() (done int, err error) {
+		err = l.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+			done, err = l.loop(ctx, c)
+			return err
+		})
+		return done, err
+	})
+}
+
+// loop finishes one batch and claims the next, until there is none.
+func (l *limit) loop(ctx context.Context, c *pgxpool.Conn) (done int, err error) {
 	finish := limitForget
 	if l.history {
 		finish = limitKeep
 	}
-	return l.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-		var ids [][16]byte
-		var token [16]byte
-		for done := 0; ; {
-			next := [16]byte(uuid.New())
-			var batch pgx.Batch
-			if len(ids) > 0 {
-				batch.Queue(finish, ids, token).Query(func(rows pgx.Rows) error {
-					for rows.Next() {
-						done++
-					}
-					return rows.Err()
-				})
-			}
-			var claimed [][16]byte
-			batch.Queue(limitClaim, next, limitBatch).Query(func(rows pgx.Rows) error {
+	var ids [][16]byte
+	var token [16]byte
+	for {
+		next := [16]byte(uuid.New())
+		var batch pgx.Batch
+		if len(ids) > 0 {
+			batch.Queue(finish, ids, token).Query(func(rows pgx.Rows) error {
 				for rows.Next() {
-					var id [16]byte
-					var kind string
-					var attempts int
-					var payload []byte
-					if err := rows.Scan(&id, &kind, &attempts, &payload); err != nil {
-						return err
-					}
-					claimed = append(claimed, id)
+					done++
 				}
 				return rows.Err()
 			})
-			if err := c.SendBatch(ctx, &batch).Close(); err != nil {
-				return err
-			}
-			if ids, token = claimed, next; len(ids) == 0 {
-				if done != n {
-					return fmt.Errorf("limit: %d of %d done", done, n)
-				}
-				return nil
-			}
 		}
-	})
+		var claimed [][16]byte
+		batch.Queue(limitClaim, next, limitBatch).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				var id [16]byte
+				var kind string
+				var attempts int
+				var payload []byte
+				if err := rows.Scan(&id, &kind, &attempts, &payload); err != nil {
+					return err
+				}
+				claimed = append(claimed, id)
+			}
+			return rows.Err()
+		})
+		if err := c.SendBatch(ctx, &batch).Close(); err != nil {
+			return done, err
+		}
+		if ids, token = claimed, next; len(ids) == 0 {
+			return done, nil
+		}
+	}
 }
 
 // Watch is a bare LISTEN loop: it is told of each job, and claims what there is.
