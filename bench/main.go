@@ -140,10 +140,12 @@ func choose(list string, all []string, leave func(string) bool) (chosen []string
 	return chosen, nil
 }
 
-// A round in which others used more of the processors than quietBelow is repeated, at most so often; then the quietest counts.
+// A round in which others used more of the processors than quietBelow is repeated, at most so often and unless it took
+// too long; then the quietest counts.
 const (
 	quietBelow = 0.1
 	repeats    = 2
+	tooLong    = 2 * time.Minute
 )
 
 // measure runs a measure for all contenders, one after the other in each round, so that what slows the machine
@@ -157,8 +159,10 @@ func (b *bench) measure(ctx context.Context, m measure, who []string, rounds int
 			}
 			var best []float64
 			least := 0.0
-			for try := 0; try == 0 || try <= repeats && least > quietBelow && !*short; try++ {
+			var took time.Duration
+			for try := 0; try == 0 || try <= repeats && least > quietBelow && took < tooLong && !*short; try++ {
 				awaitQuiet()
+				began := time.Now()
 				load := foreignLoad()
 				got, err := b.once(ctx, m, maker.name, maker.make)
 				var out *unavailable
@@ -169,6 +173,7 @@ func (b *bench) measure(ctx context.Context, m measure, who []string, rounds int
 					return nil, fmt.Errorf("%s: %w", maker.name, err)
 				}
 				foreign := load()
+				took = time.Since(began)
 				fmt.Printf("  %s, round %d: %s", m.name, round+1, maker.name)
 				for i, v := range got {
 					if !math.IsNaN(v) {

@@ -152,7 +152,7 @@ func pinned(ctx context.Context, b *bench, c contender, url string) ([]float64, 
 }
 
 // sampled is which part of the transactions the server logs.
-const sampled = 0.02
+const sampled = 0.05
 
 // durations has the server log how long the statements of some transactions take, planning included. The function it returns says how
 // long those with the mark took since it was last called.
