@@ -24,7 +24,7 @@ const atOnce = 8
 // somebody else enqueues there, an alarm goes off or the sweep comes by; it has been
 // logged and counted.
 func (c *Client) Fire(ctx context.Context, added ...Added) error {
-	err := c.ringAndFire(ctx, queuesOf(added), queue.ReasonEnqueue)
+	err := c.ringAndFire(ctx, dueIn(added), queue.ReasonEnqueue)
 	c.setAlarms(ctx, added, false) // last, as what is later has time
 	return err
 }
@@ -33,19 +33,51 @@ func (c *Client) Fire(ctx context.Context, added ...Added) error {
 // that was rung for a trigger that only we could fire. A drain that finds nothing costs less than
 // one that nobody asks for.
 func (c *Client) fireUnknown(ctx context.Context, added []Added) {
-	_ = c.fire(ctx, queuesOf(added), queue.ReasonEnqueue)
+	queues := dueIn(added)
+	each(names(queues), func(i int, name string) {
+		lowering, cancel := c.afterCommit(ctx)
+		defer cancel()
+		// It may well fail, as the commit did. Then what took its time to commit waits for the sweep.
+		_ = c.store.Lower(lowering, c.db, name, queues[i].since)
+	})
+	_ = c.fire(ctx, names(queues), queue.ReasonEnqueue)
 	c.setAlarms(ctx, added, true)
 }
 
-// queuesOf are the queues in which something may be due, each once.
-func queuesOf(added []Added) []string {
-	var queues []string
+// toRing is a queue to ring, and when the first job to ring for is due; zero if that is not known.
+type toRing struct {
+	queue string
+	since time.Time
+}
+
+// dueIn are the queues in which something may be due, each once.
+func dueIn(added []Added) (queues []toRing) {
 	for _, a := range added {
-		if a.Queue != "" && a.delay == 0 && !slices.Contains(queues, a.Queue) {
-			queues = append(queues, a.Queue)
+		if a.Queue != "" && a.delay == 0 {
+			queues = ringFor(queues, a)
 		}
 	}
 	return queues
+}
+
+// ringFor has the job's queue rung for it, too.
+func ringFor(queues []toRing, a Added) []toRing {
+	i := slices.IndexFunc(queues, func(q toRing) bool { return q.queue == a.Queue })
+	if i < 0 {
+		return append(queues, toRing{a.Queue, a.runAt})
+	}
+	if a.runAt.Before(queues[i].since) {
+		queues[i].since = a.runAt
+	}
+	return queues
+}
+
+func names(queues []toRing) []string {
+	all := make([]string, len(queues))
+	for i := range queues {
+		all[i] = queues[i].queue
+	}
+	return all
 }
 
 // setAlarms has the queues of jobs that are due later woken then. Those of duplicates too: who added the
@@ -54,25 +86,22 @@ func (c *Client) setAlarms(ctx context.Context, added []Added, unseen bool) {
 	if c.alarm == nil {
 		return
 	}
-	var queues []string
+	var queues []toRing
 	soonest := make(map[string]time.Duration)
 	for _, a := range added {
-		in, known := soonest[a.Queue]
-		switch {
-		case a.Queue == "" || a.delay == 0:
-			continue
-		case !known:
-			queues = append(queues, a.Queue)
-		case in <= a.delay:
+		if a.Queue == "" || a.delay == 0 {
 			continue
 		}
-		soonest[a.Queue] = a.delay
+		queues = ringFor(queues, a)
+		if in, known := soonest[a.Queue]; !known || a.delay < in {
+			soonest[a.Queue] = a.delay
+		}
 	}
 	due := make([]bool, len(queues))
-	each(queues, func(i int, name string) {
+	each(names(queues), func(i int, name string) {
 		setting, cancel := c.afterCommit(ctx)
 		defer cancel()
-		next, err := c.lookAhead(setting, name)
+		next, err := c.lookAhead(setting, queues[i])
 		due[i] = next.Due
 		if err == nil && unseen {
 			_, err = c.store.SetAlarm(setting, c.db, c.alarm, name, soonest[name])
@@ -82,19 +111,29 @@ func (c *Client) setAlarms(ctx context.Context, added []Added, unseen bool) {
 		}
 	})
 	// What is due by now needs no alarm but somebody who looks, and who sets the next alarm as they leave.
-	var now []string
-	for i, name := range queues {
+	var now []toRing
+	for i, q := range queues {
 		if due[i] {
-			now = append(now, name)
+			now = append(now, q)
 		}
 	}
 	_ = c.ringAndFire(ctx, now, queue.ReasonEnqueue) // logged and counted
 }
 
+// skew is how wrong this machine's clock may be.
+const skew = time.Minute
+
 // lookAhead sets the alarm for when something is next due in a queue, unless something is.
-func (c *Client) lookAhead(ctx context.Context, name string) (queue.Next, error) {
+func (c *Client) lookAhead(ctx context.Context, q toRing) (queue.Next, error) {
+	name := q.queue
 	if err := c.store.EnsureQueue(ctx, c.db, name); err != nil {
 		return queue.Next{}, err
+	}
+	// The transaction may have taken longer than the delay: then the look must begin before.
+	if !q.since.IsZero() && time.Until(q.since) < skew {
+		if err := c.store.Lower(ctx, c.db, name, q.since); err != nil {
+			return queue.Next{}, err
+		}
 	}
 	next, err := c.store.Next(ctx, c.db, name)
 	if err == nil && !next.Due && next.In >= 0 {
@@ -105,20 +144,20 @@ func (c *Client) lookAhead(ctx context.Context, name string) (queue.Next, error)
 
 // ringAndFire wakes queues whose jobs are committed. What is to be done after a
 // commit, for all of the caller's transactions, is done here.
-func (c *Client) ringAndFire(ctx context.Context, queues []string, reason queue.Reason) error {
+func (c *Client) ringAndFire(ctx context.Context, queues []toRing, reason queue.Reason) error {
 	if len(queues) == 0 {
 		return nil
 	}
 	ringing, cancel := c.afterCommit(ctx)
 	defer cancel()
 	var fire []string
-	for _, name := range queues {
-		rang, err := c.store.Ring(ringing, c.db, name, c.cfg.Bell)
+	for _, q := range queues {
+		rang, err := c.store.Ring(ringing, c.db, q.queue, q.since, c.cfg.Bell)
 		if err != nil {
-			c.log.Warn("ring failed, firing anyway", "queue", name, "error", err)
+			c.log.Warn("ring failed, firing anyway", "queue", q.queue, "error", err)
 		}
 		if rang || err != nil {
-			fire = append(fire, name)
+			fire = append(fire, q.queue)
 		}
 	}
 	return c.fire(ctx, fire, reason)

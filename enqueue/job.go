@@ -42,7 +42,11 @@ type Added struct {
 	Duplicate bool
 
 	delay time.Duration // zero if it may be due, so that its queue is rung; else there is an alarm to set
+	runAt time.Time     // by the database's clock; zero if it is not known
 }
+
+// never is when a job is due that others have rung for: no look for jobs has to begin earlier for it.
+var never = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // batch is jobs that have been checked.
 type batch struct {
@@ -55,7 +59,10 @@ func (b *batch) added(inserted []queue.Inserted) []Added {
 	all := make([]Added, len(inserted))
 	for i, in := range inserted {
 		n := &b.jobs[i]
-		all[i] = Added{ID: in.ID, Queue: n.Queue, Kind: n.Kind, Duplicate: in.Duplicate, delay: n.Delay}
+		all[i] = Added{ID: in.ID, Queue: n.Queue, Kind: n.Kind, Duplicate: in.Duplicate, delay: n.Delay, runAt: in.RunAt}
+		if in.Duplicate && in.ID != n.ID { // by its key: whoever added it has rung for it
+			all[i].runAt = never
+		}
 	}
 	return all
 }

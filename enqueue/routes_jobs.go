@@ -123,7 +123,7 @@ func (a *api) retryJob(w http.ResponseWriter, r *http.Request, caller *Caller) e
 	if err != nil {
 		return err
 	}
-	_ = a.client.ringAndFire(r.Context(), []string{job.Queue}, queue.ReasonResume)
+	_ = a.client.ringAndFire(r.Context(), []toRing{{job.Queue, job.RunAt}}, queue.ReasonResume)
 	return respondJob(w, job)
 }
 

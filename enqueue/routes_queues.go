@@ -52,7 +52,7 @@ func (a *api) resumeQueue(w http.ResponseWriter, r *http.Request, caller *Caller
 	if err != nil {
 		return err
 	}
-	_ = a.client.ringAndFire(r.Context(), []string{name}, queue.ReasonResume)
+	_ = a.client.ringAndFire(r.Context(), []toRing{{queue: name}}, queue.ReasonResume)
 	respond(w, http.StatusOK, map[string]any{"queue": name, "paused": false})
 	return nil
 }

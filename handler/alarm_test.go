@@ -136,7 +136,7 @@ func TestDrain_IsNotOpenWhenItClaimsNoMore(t *testing.T) {
 	wait := w.inBackground(ctx, d)
 	receive(w, h.begun)
 	w.until(`SELECT state = 'busy' FROM doze.slots WHERE token IS NOT NULL`)
-	rang, err := w.store.Ring(w.ctx, w.pool, "q", bell)
+	rang, err := w.store.Ring(w.ctx, w.pool, "q", time.Time{}, bell)
 	if err != nil || !rang {
 		t.Errorf("an enqueue rang %v, %v; want that it asks for another drain", rang, err)
 	}

@@ -258,7 +258,7 @@ func TestHandOver_FiresOneSuccessorOfTheNextHop(t *testing.T) {
 		t.Errorf("%d jobs wait untouched", n)
 	}
 	// The bell stands for it: nobody else fires meanwhile.
-	if rang, err := w.store.Ring(w.ctx, w.pool, "q", bell); err != nil || rang {
+	if rang, err := w.store.Ring(w.ctx, w.pool, "q", time.Time{}, bell); err != nil || rang {
 		t.Errorf("rang %v, %v", rang, err)
 	}
 }
@@ -292,7 +292,7 @@ func TestHandOver_EndsAChain(t *testing.T) {
 				t.Errorf("fired %v, alarms %v", wakes, alarms)
 			}
 			// No bell is left that nobody answers.
-			if rang, err := w.store.Ring(w.ctx, w.pool, "q", bell); err != nil || !rang {
+			if rang, err := w.store.Ring(w.ctx, w.pool, "q", time.Time{}, bell); err != nil || !rang {
 				t.Errorf("the next enqueue does not ring: %v, %v", rang, err)
 			}
 		})

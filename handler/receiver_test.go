@@ -203,7 +203,7 @@ func TestInProcess_CloseInterruptsItsDrains(t *testing.T) {
 		t.Error("Set after Close: no error")
 	}
 	// The successor could not be fired, so the bell is not left set.
-	if rang, err := w.store.Ring(w.ctx, w.pool, "q", bell); err != nil || !rang {
+	if rang, err := w.store.Ring(w.ctx, w.pool, "q", time.Time{}, bell); err != nil || !rang {
 		t.Errorf("rang %v, %v", rang, err)
 	}
 }

@@ -116,8 +116,8 @@ func TestRoles_EachMayDoItsWorkAndNothingElse(t *testing.T) {
 			_, _, err := store.InsertAndRing(ctx, c, []queue.NewJob{job("")}, false, time.Minute)
 			return err
 		}},
-		{"ring", []string{enqueue, drain, sweep, admin}, func(c *pgx.Conn) error { return done(store.Ring(ctx, c, "q", time.Minute)) }},
-		{"ring a new queue", []string{enqueue, drain, sweep, admin}, func(c *pgx.Conn) error { return done(store.Ring(ctx, c, "new", time.Minute)) }},
+		{"ring", []string{enqueue, drain, sweep, admin}, func(c *pgx.Conn) error { return done(store.Ring(ctx, c, "q", time.Time{}, time.Minute)) }},
+		{"ring a new queue", []string{enqueue, drain, sweep, admin}, func(c *pgx.Conn) error { return done(store.Ring(ctx, c, "new", time.Time{}, time.Minute)) }},
 		{"unring", []string{enqueue, drain, sweep, admin}, func(c *pgx.Conn) error { return store.Unring(ctx, c, "q") }},
 		{"set the next alarm", []string{enqueue, drain, sweep, admin}, func(c *pgx.Conn) error { return done(store.SetNextAlarm(ctx, c, alarm, "q")) }},
 		{"disarm", []string{enqueue, drain, sweep, admin}, func(c *pgx.Conn) error { return store.Disarm(ctx, c) }},

@@ -531,7 +531,7 @@ func (p *play) enqueue(a *actor) {
 		return err
 	}
 	ring := func(conn *pgx.Conn) (err error) {
-		rang, err = p.store.Ring(p.ctx, conn, "q", bell)
+		rang, err = p.store.Ring(p.ctx, conn, "q", time.Now().Add(time.Hour), bell) // as for what was inserted just now: no floor is lowered
 		return err
 	}
 	switch p.order {

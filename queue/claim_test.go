@@ -119,6 +119,7 @@ func TestClaim_ConcurrentClaimsNeverOverlap(t *testing.T) {
 	w.must(err)
 	_, err = one.Exec(w.ctx, "BEGIN") // so that the claim stays under way
 	w.must(err)
+	slot.From.Advance([]queue.Claimed{{Job: queue.Job{Priority: 10, RunAt: time.Unix(0, 0)}}}) // not from the head: that raises the floor, too
 	first, err := w.store.Step(w.ctx, one, slot, nil, 4, true, "")
 	w.must(err)
 	_, second := w.start(two, "q", 100)
@@ -208,7 +209,7 @@ func TestClaim_NotWhilePaused(t *testing.T) {
 	if due, err := w.store.Due(w.ctx, w.pool); err != nil || len(due) != 0 {
 		t.Errorf("due: %v, %v; want nothing", due, err)
 	}
-	if rang, err := w.store.Ring(w.ctx, w.pool, "q", bell); err != nil || rang {
+	if rang, err := w.store.Ring(w.ctx, w.pool, "q", time.Time{}, bell); err != nil || rang {
 		t.Errorf("a paused queue's bell rang: %v, %v", rang, err)
 	}
 	for range 2 {
@@ -409,7 +410,7 @@ func TestConfigure_Slots(t *testing.T) {
 	if taken, err := w.store.Start(w.ctx, conn, newSlot("q"), "", 1); err != nil || taken.Slot {
 		t.Errorf("a slot above the limit was taken: %v", err)
 	}
-	if rang, err := w.store.Ring(w.ctx, w.pool, "q", bell); err != nil || rang {
+	if rang, err := w.store.Ring(w.ctx, w.pool, "q", time.Time{}, bell); err != nil || rang {
 		t.Errorf("it rang, with only a slot above the limit free: %v, %v", rang, err)
 	}
 	w.must(w.store.Abandon(w.ctx, conn, first))

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -82,6 +84,9 @@ func (s *Store) Start(ctx context.Context, conn *pgx.Conn, slot Slot, alarm stri
 	return t, err
 }
 
+// raiseOnceIn is after about how many jobs an exit raises the floor.
+const raiseOnceIn = 64
+
 // Abandon gives up whatever slot holds this token, and gives back what the claims with these tokens
 // took: before a Start or Retake is made again whose answer was lost.
 func (s *Store) Abandon(ctx context.Context, conn *pgx.Conn, slot Slot, tokens ...uuid.UUID) error {
@@ -114,7 +119,8 @@ func (s *Store) Retake(ctx context.Context, conn *pgx.Conn, slot Slot, limit int
 	return t, err
 }
 
-// Step finishes outcomes and claims up to limit more jobs, as one transaction. With
+// Step finishes outcomes and claims up to limit more jobs, as one transaction; a claim from the head
+// raises the queue's floor after it. With
 // alone it may claim a job that must run alone, so nothing else may be running. State
 // is [Open] or [Busy] to change the slot's mark, empty to leave it.
 func (s *Store) Step(ctx context.Context, conn *pgx.Conn, slot Slot, outcomes []Outcome, limit int, alone bool, state SlotState) (Taken, error) {
@@ -132,7 +138,14 @@ func (s *Store) Step(ctx context.Context, conn *pgx.Conn, slot Slot, outcomes []
 	if len(group) == 0 {
 		return t, nil
 	}
-	err := pipeline(ctx, conn, group)
+	groups := [][]call{group}
+	if limit > 0 && slot.From == (Cursor{}) {
+		groups = append(groups, s.raise(slot.Queue))
+	}
+	err := pipeline(ctx, conn, groups...)
+	if failed := (*groupError)(nil); errors.As(err, &failed) && failed.group > 0 {
+		err = nil // by then it was committed, and read
+	}
 	if err != nil {
 		return Taken{Tokens: t.Tokens}, err
 	}
@@ -176,7 +189,16 @@ func (s *Store) Exit(ctx context.Context, conn *pgx.Conn, slot Slot, outcomes []
 		free = append(s.finishing(slot.Queue, outcomes, &held), free...)
 	}
 	groups := append([][]call{free}, s.unwatch(slot)...)
-	err = pipeline(ctx, conn, append(groups, []call{s.inOrder("last look"), s.next(slot.Queue, &next)})...)
+	groups = append(groups, []call{s.inOrder("last look"), s.next(slot.Queue, &next)})
+	looked := len(groups)
+	// For many drains that each find a few jobs, and none of which stays for long.
+	if rand.N(raiseOnceIn) < max(len(outcomes), 1) {
+		groups = append(groups, s.raise(slot.Queue))
+	}
+	err = pipeline(ctx, conn, groups...)
+	if failed := (*groupError)(nil); errors.As(err, &failed) && failed.group >= looked {
+		err = nil
+	}
 	return held, next, err
 }
 
@@ -235,7 +257,17 @@ func (s *Store) ringIfDue(queueName string, bell time.Duration, rang *bool) []ca
 }
 
 // inOrder has what follows in its transaction read jobs by index, whatever the planner thinks of their number.
-func (s *Store) inOrder(op string) call { return s.call(op, "in_order", nil) }
+func (s *Store) inOrder(op string) call {
+	c := s.call(op, "in_order", nil)
+	c.setting = true
+	return c
+}
+
+// raise is the group that raises a queue's floor. It does no harm if it fails, nor if it is left out but to those who look
+// for jobs beside a snapshot that stays open.
+func (s *Store) raise(queueName string) []call {
+	return []call{s.inOrder("raise floor"), s.call("raise floor", "lock_floor", nil, queueName), s.call("raise floor", "raise_floor", nil, queueName)}
+}
 
 // claim is two claims of one transaction: with alone one job that must run alone, and else a batch. Hint is how
 // the transaction begins.

@@ -108,6 +108,9 @@ type Inserted struct {
 	ID uuid.UUID
 	// Duplicate is true if nothing was inserted.
 	Duplicate bool
+	// RunAt is when the new job is due by the database's clock, for [Store.Ring]. Zero for a duplicate, and
+	// after [Store.InsertAndRing], which rings itself.
+	RunAt time.Time
 }
 
 // Outcome is how one attempt ended.

@@ -71,6 +71,12 @@ func TestKeys_TwiceInOneBatch(t *testing.T) {
 	w := newWorld(t)
 	jobs := []queue.NewJob{newJob(keyed("a", 0)), newJob(), newJob(keyed("a", 0)), newJob(keyed("b", 0)), newJob(keyed("a", 0))}
 	in := w.insert(jobs...)
+	for i := range in {
+		if in[i].RunAt.IsZero() != in[i].Duplicate {
+			t.Errorf("%d is due at %v: want a time, unless it is a duplicate", i, in[i].RunAt)
+		}
+		in[i].RunAt = time.Time{}
+	}
 	want := fmt.Sprint([]queue.Inserted{
 		{ID: jobs[0].ID}, {ID: jobs[1].ID}, {ID: jobs[0].ID, Duplicate: true}, {ID: jobs[3].ID}, {ID: jobs[0].ID, Duplicate: true},
 	})

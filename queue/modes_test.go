@@ -70,7 +70,7 @@ func (w *world) life(name string) {
 	must(err)
 	check(len(in) == 1 && same(fire, []string{name}), "insert and ring", fire)
 	must(s.Unring(ctx, db, name))
-	rang, err := s.Ring(ctx, db, name, bell)
+	rang, err := s.Ring(ctx, db, name, time.Time{}, bell)
 	must(err)
 	check(rang, "ring after unring", rang)
 	due, err := s.Due(ctx, db)

@@ -26,6 +26,7 @@ func TestPrepared_OnADirectConnectionOnly(t *testing.T) {
 				opts = append(opts, dbtest.At(dbtest.PgBouncer(t, dbtest.URL(t))))
 			}
 			w := newWorld(t, opts...)
+			w.queue("q")
 			conn := w.conn()
 			for round, want := range []int{0, 2, 2} { // it is not known at first, and then the same two statements come again
 				_, _, err := w.store.InsertAndRing(w.ctx, conn, newJobs(1), false, bell)

@@ -57,7 +57,7 @@ func TestRing_RingsOnlyIfNobodyWillCome(t *testing.T) {
 		w.exec(`UPDATE doze.queues SET bell_until = ` + c.bell)
 		w.exec(slots(c.slots...))
 		before := w.text(`SELECT coalesce(bell_until::text, '-') FROM doze.queues`)
-		got, err := w.store.Ring(w.ctx, w.pool, "q", bell)
+		got, err := w.store.Ring(w.ctx, w.pool, "q", time.Time{}, bell)
 		w.must(err)
 		if got != c.rings {
 			t.Errorf("bell %s, slots %v: rang %v, want %v, as %s", c.bell, c.slots, got, c.rings, c.why)
@@ -70,7 +70,7 @@ func TestRing_RingsOnlyIfNobodyWillCome(t *testing.T) {
 		}
 	}
 	w.must(w.store.Pause(w.ctx, w.pool, "q"))
-	if rang, err := w.store.Ring(w.ctx, w.pool, "q", bell); err != nil || rang {
+	if rang, err := w.store.Ring(w.ctx, w.pool, "q", time.Time{}, bell); err != nil || rang {
 		t.Errorf("paused: rang %v, %v", rang, err)
 	}
 }
@@ -81,7 +81,7 @@ func TestRing_MakesTheQueue(t *testing.T) {
 	w := newWorld(t, dbtest.MaxConns(8))
 	rang := make(chan bool, 8)
 	inParallel(8, func(int) error {
-		r, err := w.store.Ring(w.ctx, w.pool, "new", bell)
+		r, err := w.store.Ring(w.ctx, w.pool, "new", time.Time{}, bell)
 		rang <- r
 		return err
 	}, func(err error) { t.Error(err) })
@@ -105,7 +105,7 @@ func TestUnring_LetsTheNextEnqueueRing(t *testing.T) {
 	w := newWorld(t)
 	ring := func() bool {
 		t.Helper()
-		r, err := w.store.Ring(w.ctx, w.pool, "q", bell)
+		r, err := w.store.Ring(w.ctx, w.pool, "q", time.Time{}, bell)
 		w.must(err)
 		return r
 	}
@@ -199,7 +199,7 @@ func TestRing_TakesABellFarAheadForNone(t *testing.T) {
 	}{{"10 seconds", false}, {"1 minute", false}, {"2 hours", true}} {
 		set := func() { w.exec(`UPDATE doze.queues SET bell_until = now() + $1::text::interval`, c.ahead) }
 		set()
-		rang, err := w.store.Ring(w.ctx, w.pool, "q", bell)
+		rang, err := w.store.Ring(w.ctx, w.pool, "q", time.Time{}, bell)
 		w.must(err)
 		conn := w.conn()
 		slot, _ := w.start(conn, "q", 0)

@@ -41,7 +41,18 @@ func (s *Store) Insert(ctx context.Context, db DB, jobs []NewJob, repeat bool) (
 		return nil, nil
 	}
 	if conn := connOf(db); conn != nil && copied(jobs, repeat) {
-		return s.copy(ctx, conn, jobs)
+		inserted, err := s.copy(ctx, conn, jobs)
+		if err != nil {
+			return nil, err
+		}
+		// They are due from when the transaction began, as all that it says now() for.
+		return inserted, run(ctx, db, s.call("insert", "now", func(rows pgx.Rows) error {
+			err := rows.Scan(&inserted[0].RunAt)
+			for i := range inserted {
+				inserted[i].RunAt = inserted[0].RunAt
+			}
+			return err
+		}))
 	}
 	c, result := s.insert(jobs, repeat)
 	if err := run(ctx, db, c); err != nil {
@@ -53,10 +64,10 @@ func (s *Store) Insert(ctx context.Context, db DB, jobs []NewJob, repeat bool) (
 // insert prepares the insert of one or more jobs. result is to be called after the call was made.
 func (s *Store) insert(jobs []NewJob, repeat bool) (c call, result func() []Inserted) {
 	if n := &jobs[0]; len(jobs) == 1 && n.Key == "" && !repeat {
-		fresh := false
-		c = s.call("insert", "insert_one", func(pgx.Rows) error { fresh = true; return nil },
+		in := Inserted{ID: n.ID, Duplicate: true}
+		c = s.call("insert", "insert_one", func(rows pgx.Rows) error { in.Duplicate = false; return rows.Scan(&in.RunAt) },
 			n.ID.String(), n.Queue, n.Kind, int32(n.Priority), ms(n.Delay), n.RunAt.UTC(), int32(n.MaxAttempts), string(n.Payload))
-		return c, func() []Inserted { return []Inserted{{ID: n.ID, Duplicate: !fresh}} }
+		return c, func() []Inserted { return []Inserted{in} }
 	}
 	var (
 		ids, queues, kinds, keys, payloads []string
@@ -80,7 +91,7 @@ func (s *Store) insert(jobs []NewJob, repeat bool) (c call, result func() []Inse
 	inserted := make([]Inserted, 0, len(jobs))
 	c = s.call("insert", "insert", func(rows pgx.Rows) error {
 		var in Inserted
-		if err := rows.Scan(&in.ID, &in.Duplicate); err != nil {
+		if err := rows.Scan(&in.ID, &in.Duplicate, &in.RunAt); err != nil {
 			return err
 		}
 		inserted = append(inserted, in)
@@ -99,6 +110,7 @@ func (s *Store) InsertAndRing(ctx context.Context, conn *pgx.Conn, jobs []NewJob
 	if len(jobs) == 0 {
 		return nil, nil, nil
 	}
+	began := time.Now()
 	var groups [][]call
 	var result func() []Inserted
 	if copied(jobs, repeat) {
@@ -117,6 +129,9 @@ func (s *Store) InsertAndRing(ctx context.Context, conn *pgx.Conn, jobs []NewJob
 	byCopy := len(groups) == 0
 	rings := s.rings(dueQueues(jobs), bell)
 	for _, r := range rings {
+		if from := past(r.queue, jobs); !from.IsZero() {
+			groups = append(groups, s.lower(r.queue, from))
+		}
 		groups = append(groups, []call{r.call})
 	}
 	err = pipeline(ctx, conn, groups...)
@@ -124,23 +139,42 @@ func (s *Store) InsertAndRing(ctx context.Context, conn *pgx.Conn, jobs []NewJob
 		return nil, nil, err // even if the rings after it went well
 	}
 	inserted = result()
+	slow := time.Since(began) > recent
 	for _, r := range rings {
-		if r.known && !r.rang {
-			continue
-		}
-		if !r.known {
-			rang, ringErr := s.Ring(ctx, Unnamed(conn), r.queue, bell)
-			if ringErr != nil && err == nil {
+		since, known := earliest(r.queue, jobs, inserted, repeat)
+		again := slow || r.high || repeat && !known
+		if !r.known || again {
+			rang, ringErr := s.Ring(ctx, conn, r.queue, since, bell)
+			r.rang = r.rang || rang || ringErr != nil
+			if err == nil {
 				err = ringErr
 			}
-			if !rang && ringErr == nil {
-				continue
-			}
 		}
-		fire = append(fire, r.queue)
+		if r.rang {
+			fire = append(fire, r.queue)
+		}
 	}
 	return inserted, fire, err
 }
+
+// earliest is when the first of a queue's jobs that we have added is due, and whether that is known: not of what
+// an earlier try has added, nor after a COPY.
+func earliest(queueName string, jobs []NewJob, inserted []Inserted, repeat bool) (since time.Time, known bool) {
+	for i, in := range inserted {
+		switch {
+		case jobs[i].Queue != queueName || jobs[i].Delay > 0 || in.Duplicate && !repeat:
+		case in.RunAt.IsZero():
+			return time.Time{}, false
+		case since.IsZero() || in.RunAt.Before(since):
+			since = in.RunAt
+		}
+	}
+	return since, true
+}
+
+// recent is how old a job's run_at may be when it is rung for without lowering its queue's floor. Those who
+// raise the floor leave twice as much alone: see raise_floor.sql and docs/wake.md.
+const recent = time.Second
 
 // dueQueues are the queues of the jobs that may be due at once, each named once.
 func dueQueues(jobs []NewJob) []string {
@@ -153,17 +187,27 @@ func dueQueues(jobs []NewJob) []string {
 	return queues
 }
 
+// past is the earliest time that was asked for by jobs of a queue, which may be long ago. Zero: none was.
+func past(queueName string, jobs []NewJob) (from time.Time) {
+	for i := range jobs {
+		if n := &jobs[i]; n.Queue == queueName && n.Delay == 0 && !n.RunAt.IsZero() && (from.IsZero() || n.RunAt.Before(from)) {
+			from = n.RunAt
+		}
+	}
+	return from
+}
+
 type ring struct {
-	queue       string
-	rang, known bool
-	call        call
+	queue             string
+	rang, known, high bool
+	call              call
 }
 
 func (s *Store) rings(queues []string, bell time.Duration) []*ring {
 	rings := make([]*ring, len(queues))
 	for i, name := range queues {
 		r := &ring{queue: name}
-		r.call = s.call("ring", "ring", func(rows pgx.Rows) error { return rows.Scan(&r.rang, &r.known) }, name, ms(bell))
+		r.call = s.call("ring", "ring", func(rows pgx.Rows) error { return rows.Scan(&r.rang, &r.known, &r.high) }, name, ms(bell))
 		rings[i] = r
 	}
 	return rings
@@ -174,20 +218,36 @@ func (s *Store) rings(queues []string, bell time.Duration) []*ring {
 // is over. False: somebody will look after the commit. After an error fire the trigger, to be
 // safe. It must not run inside the transaction that adds the job. A queue without a
 // row gets one.
-func (s *Store) Ring(ctx context.Context, db DB, queueName string, bell time.Duration) (bool, error) {
+//
+// Since is when the first of the jobs to ring for is due, see [Inserted.RunAt]; looks for jobs must not begin later. The
+// zero time says that it is not known, and has the oldest job of the queue looked up.
+func (s *Store) Ring(ctx context.Context, db DB, queueName string, since time.Time, bell time.Duration) (bool, error) {
 	for range 2 {
 		r := s.rings([]string{queueName}, bell)[0]
-		if err := run(ctx, db, r.call); err != nil {
+		if err := separately(ctx, db, s.lower(queueName, since), []call{r.call}); err != nil {
 			return false, err
 		}
 		if r.known {
 			return r.rang, nil
 		}
-		if err := run(ctx, db, s.call("create queue", "create_queue", nil, queueName)); err != nil {
+		if err := run(ctx, Unnamed(db), s.call("create queue", "create_queue", nil, queueName)); err != nil {
 			return false, err
 		}
 	}
 	return true, nil // made, and gone again: ask for one drain too many rather than none
+}
+
+// Lower has looks for the jobs of a queue begin no later than since, or than its oldest job if that is zero: for jobs
+// that were committed and are not rung for. See [Store.Ring].
+func (s *Store) Lower(ctx context.Context, db DB, queueName string, since time.Time) error {
+	return separately(ctx, db, s.lower(queueName, since))
+}
+
+func (s *Store) lower(queueName string, since time.Time) []call {
+	if since.IsZero() {
+		return []call{s.inOrder("lower floor"), s.call("lower floor", "lower_floor_to_oldest", nil, queueName)}
+	}
+	return []call{s.call("lower floor", "lower_floor", nil, queueName, since.UTC())}
 }
 
 // Unring takes a ring back, after its trigger could not be fired.
@@ -236,24 +296,36 @@ func (s *Store) Reap(ctx context.Context, db DB, limit int) ([]uuid.UUID, error)
 // Next takes the last look at a queue: see [Next]. For a paused or unknown one nothing is due.
 func (s *Store) Next(ctx context.Context, db DB, queueName string) (Next, error) {
 	var next Next
-	look := func(conn *pgx.Conn) error {
-		return pipeline(ctx, conn, []call{s.inOrder("last look"), s.next(queueName, &next)})
-	}
-	if outer, ok := db.(unnamed); ok {
-		db = outer.db
-	}
-	var err error
-	conn, ok := db.(*pgx.Conn)
-	pool, pooled := db.(*pgxpool.Pool)
-	switch {
-	case pooled:
-		err = pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error { return look(c.Conn()) })
-	case ok && conn.PgConn().TxStatus() == 'I':
-		err = look(conn)
-	default: // a caller's transaction, whose other statements are not to be told how to read
-		err = run(ctx, Unnamed(db), s.next(queueName, &next))
-	}
+	err := separately(ctx, db, []call{s.inOrder("last look"), s.next(queueName, &next)})
 	return next, err
+}
+
+// separately makes groups of calls, each a transaction of its own, in one round trip if db is not in a
+// transaction. If it is they are part of that, without what would tell its other statements how to read.
+func separately(ctx context.Context, db DB, groups ...[]call) error {
+	inner := db
+	if outer, ok := db.(unnamed); ok {
+		inner = outer.db
+	}
+	switch inner := inner.(type) {
+	case *pgxpool.Pool:
+		return inner.AcquireFunc(ctx, func(c *pgxpool.Conn) error { return pipeline(ctx, c.Conn(), groups...) })
+	case *pgx.Conn:
+		if inner.PgConn().TxStatus() == 'I' {
+			return pipeline(ctx, inner, groups...)
+		}
+	}
+	for _, group := range groups {
+		for _, c := range group {
+			if c.setting {
+				continue
+			}
+			if err := run(ctx, Unnamed(inner), c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (s *Store) next(queueName string, next *Next) call {

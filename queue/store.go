@@ -40,6 +40,8 @@ type call struct {
 	sql  string
 	args []any
 	read func(pgx.Rows) error
+	// setting is true if it only sets something for the rest of its transaction.
+	setting bool
 }
 
 func (s *Store) call(op, file string, read func(pgx.Rows) error, args ...any) call {

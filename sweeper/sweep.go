@@ -161,11 +161,15 @@ func (s *Sweeper) wake(ctx context.Context, swept *Swept) error {
 		return err
 	}
 	swept.Due = append(swept.Due, due...)
-	if s.cfg.Trigger == nil {
-		return nil
-	}
 	for _, name := range due {
-		rang, err := s.store.Ring(ctx, s.db, name, s.cfg.Bell)
+		// Nobody may have rung for what is due, so it may lie below the floor.
+		if s.cfg.Trigger == nil {
+			if err := s.store.Lower(ctx, s.db, name, time.Time{}); err != nil {
+				return err
+			}
+			continue
+		}
+		rang, err := s.store.Ring(ctx, s.db, name, time.Time{}, s.cfg.Bell)
 		if err != nil {
 			return err
 		}

@@ -189,7 +189,7 @@ func TestSweep_WakesEachQueueWithDueWorkOnce(t *testing.T) {
 	w.add("attended", 1, 0)
 	w.exec(`UPDATE doze.slots SET state = 'open', token = gen_random_uuid(), locked_until = now() + interval '1 minute' WHERE queue = 'attended' AND slot = 1`)
 	w.add("rung", 1, 0)
-	if rang, err := w.store.Ring(w.ctx, w.pool, "rung", time.Minute); err != nil || !rang {
+	if rang, err := w.store.Ring(w.ctx, w.pool, "rung", time.Time{}, time.Minute); err != nil || !rang {
 		t.Fatal(rang, err)
 	}
 

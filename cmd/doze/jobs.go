@@ -150,7 +150,7 @@ func (c *jobsRetryCmd) Run(ctx context.Context, o *output) error {
 		if err != nil {
 			return job, err
 		}
-		return job, t.wake(ctx, job.Queue)
+		return job, t.wake(ctx, job.Queue, job.RunAt)
 	})
 }
 
@@ -195,9 +195,9 @@ func operate(ctx context.Context, o *output, target *target, asJSON bool, texts 
 	})
 }
 
-// wake rings a queue and fires its trigger if that is called for.
-func (t *opened) wake(ctx context.Context, queueName string) error {
-	rang, err := t.store.Ring(ctx, t.pool, queueName, 15*time.Second)
+// wake rings a queue for what is due from since on, and fires its trigger if that is called for.
+func (t *opened) wake(ctx context.Context, queueName string, since time.Time) error {
+	rang, err := t.store.Ring(ctx, t.pool, queueName, since, 15*time.Second)
 	if err != nil || !rang {
 		return err
 	}

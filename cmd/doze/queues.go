@@ -95,7 +95,7 @@ func (c *queuesResumeCmd) Run(ctx context.Context, o *output) error {
 	if err := t.store.Resume(ctx, t.pool, c.Queue); err != nil {
 		return err
 	}
-	if err := t.wake(ctx, c.Queue); err != nil {
+	if err := t.wake(ctx, c.Queue, time.Time{}); err != nil {
 		return err
 	}
 	fmt.Fprintf(o.out, "queue %s runs\n", c.Queue)

@@ -27,6 +27,9 @@ CREATE TABLE doze.queues (
     -- The one alarm outside the database that is set for this queue.
     armed_at   timestamptz,
     armed_id   uuid,
+    -- Looks for due jobs begin there: none that is committed and rung for is due before. What vacuum may
+    -- not remove beside a snapshot that stays open lies below and is not walked over.
+    floor      timestamptz NOT NULL DEFAULT '-infinity',
     created_at timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT queues_slots CHECK (slots BETWEEN 1 AND 1000),
     CONSTRAINT queues_max_reaps CHECK (max_reaps BETWEEN 1 AND 100),

@@ -139,6 +139,7 @@ table queues with (fillfactor=50)
     bell_until timestamp with time zone
     armed_at timestamp with time zone
     armed_id uuid
+    floor timestamp with time zone not null default '-infinity'::timestamp with time zone
     created_at timestamp with time zone not null default now()
     constraint queues_armed CHECK (((armed_at IS NULL) = (armed_id IS NULL)))
     constraint queues_max_reaps CHECK (((max_reaps >= 1) AND (max_reaps <= 100)))
@@ -236,6 +237,10 @@ AS $function$
         SELECT m.name, t.at, t.id FROM moved m, unnest(tick.ids, tick.times) AS t(id, at)
         ON CONFLICT DO NOTHING
         RETURNING tick AS at, job_id
+    ), lowered AS ( -- the ticks may be from long ago: see queue/sql/lower_floor.sql
+        UPDATE doze.queues q SET floor = least(q.floor, f.at)
+          FROM (SELECT min(at) AS at FROM fresh) f, moved m
+         WHERE q.queue = m.queue AND f.at IS NOT NULL
     )
     INSERT INTO doze.jobs (id, queue, kind, priority, run_at, max_attempts, payload)
     SELECT f.job_id, m.queue, m.kind, m.priority, f.at, m.max_attempts, m.payload FROM moved m, fresh f

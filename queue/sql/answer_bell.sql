@@ -2,10 +2,12 @@
 -- id: an alarm that fires early must not be taken for a later one) or one whose time has passed: this
 -- drain sees to what it was for, and sets the next one as it leaves. It must be committed
 -- before the drain takes its slot, or a job is lost (see docs/wake.md).
+-- A floor in the future is from before the clock was set back: it is taken away.
 -- Its commit does not wait for the disk: what a crash can bring back is a bell, which ends by itself.
 -- Index: queues_pkey. Locks: the queue's row.
 UPDATE doze.queues
    SET bell_until = NULL,
+       floor = CASE WHEN floor > now() THEN '-infinity' ELSE floor END,
        armed_at = CASE WHEN armed_id = nullif($2::text, '')::uuid OR armed_at <= now() THEN NULL ELSE armed_at END,
        armed_id = CASE WHEN armed_id = nullif($2::text, '')::uuid OR armed_at <= now() THEN NULL ELSE armed_id END
  WHERE queue = $1::text

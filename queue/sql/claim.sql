@@ -1,25 +1,27 @@
 -- Claims up to $5 due jobs under one fresh token, most urgent first; for the holder of a slot
 -- only, and not while the queue is paused or this drain ($6: the token of its lone
 -- claim) runs a job that must run alone.
--- Each priority's walk begins after ($7, $8): see [Cursor]. Dead rows that vacuum may not remove, because some old
--- snapshot is still open, lie before it and are not walked over again.
+-- Each priority's walk begins after ($7, $8), see [Cursor], or at the queue's floor. Dead rows that vacuum may not remove,
+-- because some old snapshot is still open, lie before and are not walked over again.
 -- An expired lease found on the way is reaped, not claimed: it counts one reap, and its job
 -- runs alone from then on.
 -- Index: jobs_ready, one probe a priority, in order (see in_order.sql). Locks: the rows it takes, skipping locked ones.
 -- FOR NO KEY UPDATE, so that a foreign key's check on a job does not hide it.
 WITH held AS MATERIALIZED (
-    SELECT FROM doze.slots s JOIN doze.queues q ON q.queue = s.queue
+    SELECT CASE WHEN q.floor > now() THEN '-infinity' ELSE q.floor END AS floor
+      FROM doze.slots s JOIN doze.queues q ON q.queue = s.queue
      WHERE s.queue = $1::text AND s.token = $2::text::uuid AND s.locked_until > now() AND q.paused_at IS NULL
        AND NOT EXISTS (SELECT FROM doze.jobs j WHERE j.queue = $1::text AND j.reaps > 0 AND j.token = nullif($6::text, '')::uuid)
 ), picked AS MATERIALIZED (
     SELECT j.id, j.expired
-      FROM unnest($7::timestamptz[], $8::uuid[]) WITH ORDINALITY AS lane(run_at, id, nr)
+      FROM held
+     CROSS JOIN unnest($7::timestamptz[], $8::uuid[]) WITH ORDINALITY AS lane(run_at, id, nr)
      CROSS JOIN LATERAL (
            SELECT id, token IS NOT NULL AS expired FROM doze.jobs
-            WHERE queue = $1::text AND priority = lane.nr - 11 AND (run_at, id) > (lane.run_at, lane.id) AND run_at <= now()
+            WHERE queue = $1::text AND priority = lane.nr - 11 AND run_at <= now()
+              AND (run_at, id) > (greatest(lane.run_at, held.floor), CASE WHEN lane.run_at >= held.floor THEN lane.id ELSE '00000000-0000-0000-0000-000000000000' END)
               AND locked_until <= now() AND reaps = 0
             ORDER BY run_at, id LIMIT $5::integer FOR NO KEY UPDATE SKIP LOCKED) j
-     WHERE EXISTS (TABLE held)
      LIMIT $5::integer
 )
 UPDATE doze.jobs j

@@ -1,4 +1,4 @@
--- Inserts jobs, all or none, and says for each its id and whether it was there already.
+-- Inserts jobs, all or none, and says for each its id, whether it was there already and if not when it is due.
 -- A key is decided by its row in keys. Keys are locked in their order and ids inserted in
 -- theirs, so that two bulk inserts never wait for each other in a ring. With $11 (this may be a repeat of an insert
 -- whose outcome is unknown) an id that is live or finished is "already there" and takes no key, which
@@ -33,9 +33,10 @@ WITH input AS MATERIALIZED (
        AND i.id NOT IN (TABLE known)
      ORDER BY i.id
     ON CONFLICT (id) DO NOTHING
-    RETURNING id
+    RETURNING id, run_at
 )
-SELECT CASE WHEN k.id IS NULL THEN coalesce(t.job_id, i.id) ELSE i.id END::text AS id, a.id IS NULL AS duplicate
+SELECT CASE WHEN k.id IS NULL THEN coalesce(t.job_id, i.id) ELSE i.id END::text AS id, a.id IS NULL AS duplicate,
+       coalesce(a.run_at, '0001-01-01 00:00:00+00') AS run_at
   FROM input i
   LEFT JOIN taken t ON t.kind = i.kind AND t.key = i.key
   LEFT JOIN added a ON a.id = i.id

@@ -6,4 +6,4 @@ VALUES ($1::text::uuid, $2::text, $3::text, $4::integer,
         CASE WHEN $6::timestamptz > '0001-01-01 00:00:00+00' THEN $6::timestamptz ELSE now() + $5::bigint * interval '1 millisecond' END,
         $7::integer, $8::text::json)
 ON CONFLICT (id) DO NOTHING
-RETURNING id::text
+RETURNING run_at

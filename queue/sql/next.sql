@@ -3,7 +3,11 @@
 -- seen by neither. A plain read in a fresh snapshot: a row that somebody locks still counts.
 -- Each look asks for the first in the index's order, or statistics from when there was a backlog have the
 -- planner read the whole table for each priority.
+-- It begins at the queue's floor.
 -- Index: jobs_ready, three probes a priority; schedules_next. Locks: none.
+WITH unpaused AS MATERIALIZED (
+    SELECT CASE WHEN floor > now() THEN '-infinity' ELSE floor END AS floor FROM doze.queues WHERE queue = $1::text AND paused_at IS NULL
+)
 SELECT coalesce(bool_or(lane.due), false) AS due,
        CASE WHEN min(least(lane.run_at, lane.locked_until)) IS NULL THEN -1
             ELSE ceil(extract(epoch FROM least(min(least(lane.run_at, lane.locked_until)), now() + interval '10 years') - now()) * 1000)::bigint
@@ -15,15 +19,15 @@ SELECT coalesce(bool_or(lane.due), false) AS due,
         SELECT found.due, found.run_at,
                CASE WHEN NOT found.due THEN
                     (SELECT min(j.locked_until) FROM doze.jobs j
-                      WHERE j.queue = $1::text AND j.priority = found.priority AND j.run_at <= now() AND j.locked_until > now())
+                      WHERE j.queue = $1::text AND j.priority = found.priority AND j.run_at >= found.floor AND j.run_at <= now() AND j.locked_until > now())
                END AS locked_until
-          FROM (SELECT level.priority,
+          FROM (SELECT level.priority, unpaused.floor,
                        (SELECT true FROM doze.jobs j
                          WHERE j.queue = $1::text AND j.priority = level.priority
-                           AND j.run_at <= now() AND j.locked_until <= now()
+                           AND j.run_at >= unpaused.floor AND j.run_at <= now() AND j.locked_until <= now()
                          ORDER BY j.run_at LIMIT 1) IS TRUE AS due,
                        (SELECT j.run_at FROM doze.jobs j
                          WHERE j.queue = $1::text AND j.priority = level.priority AND j.run_at > now()
                          ORDER BY j.run_at LIMIT 1) AS run_at
-                  FROM generate_series(-10, 10) AS level(priority)) found) lane
- WHERE EXISTS (SELECT FROM doze.queues q WHERE q.queue = $1::text AND q.paused_at IS NULL)
+                  FROM unpaused CROSS JOIN generate_series(-10, 10) AS level(priority)) found) lane
+ WHERE EXISTS (TABLE unpaused)

@@ -2,7 +2,7 @@
 -- will look anyway, or every slot is held. A bell far ahead is from before the clock was set back: it counts as none. rang: whoever asks must fire the trigger.
 -- Not rang: somebody will see the job (the proof is in docs/wake.md). Must be a
 -- transaction of its own, begun after the job's commit. known is false if the
--- queue has no row yet.
+-- queue has no row yet. high: a job that was committed just now may lie below the queue's floor, since the clock was set back.
 -- Its commit does not wait for the disk: without the bell somebody else rings, too.
 -- Index: queues_pkey, slots_pkey. Locks: the queue's row, only if it may ring.
 WITH rung AS (
@@ -12,4 +12,5 @@ WITH rung AS (
        AND EXISTS (SELECT FROM doze.slots s WHERE s.queue = $1::text AND s.slot <= q.slots AND (s.state = 'free' OR s.locked_until <= now()))
     RETURNING set_config('synchronous_commit', 'off', true)
 )
-SELECT EXISTS (TABLE rung) AS rang, EXISTS (SELECT FROM doze.queues q WHERE q.queue = $1::text) AS known
+SELECT EXISTS (TABLE rung) AS rang, count(*) > 0 AS known, coalesce(bool_or(q.floor > now() - interval '1 second'), false) AS high
+  FROM doze.queues q WHERE q.queue = $1::text

@@ -1,4 +1,4 @@
--- Rings as ring.sql does, but only if the queue has a due job: for a drain that has all
+-- Rings as ring.sql does, but only if the queue has a due job, from its floor on: for a drain that has all
 -- it can run, after its slot was marked busy and that was committed.
 -- Index: queues_pkey, slots_pkey, jobs_ready. Locks: the queue's row, only if it may ring.
 UPDATE doze.queues q SET bell_until = clock_timestamp() + $2::bigint * interval '1 millisecond'
@@ -8,5 +8,6 @@ UPDATE doze.queues q SET bell_until = clock_timestamp() + $2::bigint * interval 
    AND EXISTS (SELECT FROM generate_series(-10, 10) AS lane(priority)
                 CROSS JOIN LATERAL (SELECT FROM doze.jobs j
                                      WHERE j.queue = $1::text AND j.priority = lane.priority
+                                       AND j.run_at >= CASE WHEN q.floor > now() THEN '-infinity' ELSE q.floor END
                                        AND j.run_at <= now() AND j.locked_until <= now() ORDER BY j.run_at LIMIT 1) due)
 RETURNING 1
