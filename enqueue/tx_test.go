@@ -222,3 +222,38 @@ func TestClient_InTxCancelledLeavesNothingOpen(t *testing.T) {
 		})
 	}
 }
+
+// A transaction that took longer than those who look for jobs leave alone: its jobs are found all the same, those that were
+// for later when they were added too.
+func TestClient_InTxThatTookLong(t *testing.T) {
+	t.Parallel()
+	for name, option := range map[string]Option{"due": On("default"), "due meanwhile": In(time.Millisecond), "one time of two": At(time.Now().Add(-time.Hour))} {
+		for kind, service := range map[string]queue.Alarm{"with alarm": &alarms{}, "without": nil} {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				t.Parallel()
+				b := setup(t)
+				client := b.newClient(b.pool, Config{Alarm: service})
+				if _, err := client.Add(b.ctx, greet{}); err != nil { // makes the queue
+					t.Fatal(err)
+				}
+				b.finishAll("default")
+				b.trigger.take()
+				if err := client.InTx(b.ctx, func(tx *Tx) error {
+					_, err := tx.AddMany(b.ctx, []Entry{{greet{}, []Option{option}}, {greet{}, []Option{option, Key("k")}}})
+					b.exec(`SELECT pg_sleep(0.01)`)
+					b.exec(`UPDATE doze.queues SET floor = clock_timestamp()`)
+					return err
+				}); err != nil {
+					t.Fatal(err)
+				}
+				if name == "due meanwhile" && service == nil {
+					return // it is for the sweep
+				}
+				wantQueues(t, b.trigger.take(), "default")
+				if n := b.finishAll("default"); n != 2 {
+					t.Errorf("finished %d jobs, want 2", n)
+				}
+			})
+		}
+	}
+}

@@ -480,3 +480,25 @@ func ExampleSweeper_Sweep() {
 	}
 	_, _ = s.Sweep(ctx)
 }
+
+// Who has added a job may have died before anybody was told of it. Looks for jobs begin at the queue's floor, so the sweep
+// lowers that.
+func TestSweep_FindsWhatLiesBelowTheFloor(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]func(w *world) sweeper.Config{
+		"with a trigger":    func(w *world) sweeper.Config { return sweeper.Config{Trigger: w} },
+		"without a trigger": func(*world) sweeper.Config { return sweeper.Config{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.must(w.store.Resume(w.ctx, w.pool, "q"))
+			w.add("q", 3, 0)
+			w.exec(`UPDATE doze.queues SET floor = clock_timestamp()`)
+			if swept := w.sweep(w.sweeper(cfg(w))); !same(swept.Due, "q") {
+				t.Errorf("swept %+v", swept)
+			}
+			w.vanish("q", 3) // claims that many, or the test has failed
+		})
+	}
+}

@@ -88,6 +88,11 @@ func finish(n int, t, state string) string {
 	return sql("finish", array(id(n)), array("1"), array(t), array(state), array("0"), array("0"), array("''"))
 }
 
+// longAgo is when a job is due that was committed late.
+const longAgo = "'2020-01-01Z'"
+
+var lower = sql("lower_floor", q, longAgo)
+
 // look is the last look, and what its drain would do about it: seen holds whether it goes on.
 func look() string { return "INSERT INTO doze.seen SELECT due FROM (" + next() + ") n" }
 
@@ -314,6 +319,25 @@ func specs() []spec {
 				orders(false, "lb arm answer lc chk", "arm answer chk", "answer arm chk", "answer later chk"),
 				orders(true, "lb arm any lc chk",
 					"later answer chk")...), // why an exit sets the alarm again: the one it relied on was taken down
+		},
+		{
+			"floor", "Whoever raises the floor locks it first and then looks; whoever has committed what was due long ago lowers it after the commit, and locks it whatever it is. So neither misses the other.",
+			reset(1),
+			[]session{
+				{"enqueuer", []step{begin("e"), {"ins", sql("insert_one", id(1), q, "'k'", "0", "0", longAgo, "10", "'null'")}, commit("e"), begin("l"),
+					{"lower", lower}, {"oldest", sql("lower_floor_to_oldest", q)}, commit("l"), {"lowerif", with(lower, " OR "+longAgo+"::timestamptz < now() - interval '1 second'", "")}}},
+				{"drain", []step{begin("r"), {"lock", sql("lock_floor", q)}, {"raise", sql("raise_floor", q)}, commit("r"),
+					{"write", "UPDATE doze.queues SET floor = now() - interval '2 seconds'"}}}, // what was looked up before, for want of the lock
+				{"check", []step{{"chk", "SELECT EXISTS (SELECT FROM doze.jobs j JOIN doze.queues q ON q.queue = j.queue WHERE j.run_at < q.floor) AS broken"}}},
+			},
+			append(
+				orders(false,
+					"eb ins rb lock raise rc ec lower chk", "eb ins rb lock raise ec lower rc chk", "eb ins rb lock ec lower raise rc chk", "eb ins ec rb lock raise lower rc chk",
+					"eb ins ec lb lower rb lock lc raise rc chk", "eb ins ec lb oldest rb lock lc raise rc chk",
+					"eb ins rb lock raise ec oldest rc chk", "eb ins rb lock raise rc ec oldest chk", "eb ins rb lock raise rc ec lowerif chk"),
+				orders(true, "eb ins rb lock raise rc ec chk", // nobody lowers it
+					"eb ins rb lock raise ec lowerif rc chk", // it is low enough, but about to be raised
+					"eb ins ec lower write chk")...),         // looked up, and only then locked
 		},
 		{
 			"watch", "A drain takes its watch back before its last look. The other way round, whoever enqueues in between relies on a watch that is about to go.",
