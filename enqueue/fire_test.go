@@ -119,7 +119,7 @@ func TestFire_WhateverTheAlarmServiceDoes(t *testing.T) {
 					t.Errorf("stats %+v", s)
 				}
 				// What the service has not taken must not keep others from setting theirs.
-				if n := value[int](b, "SELECT count(*) FROM doze.queues WHERE armed_at IS NOT NULL"); name == "panics" && n > 0 {
+				if n := value[int](b, "SELECT count(*) FROM doze.bells WHERE armed_at IS NOT NULL"); name == "panics" && n > 0 {
 					t.Errorf("%d alarms are recorded that are not set", n)
 				}
 			})
@@ -155,7 +155,7 @@ func TestFire_WakeNamesAnAlarmThatMayBeSet(t *testing.T) {
 	if taken, err := b.store.Start(b.ctx, conn.Conn(), slot, wake.Alarm, 10); err != nil || !taken.Slot {
 		t.Fatal(taken, err)
 	}
-	if !value[bool](b, "SELECT armed_at IS NULL FROM doze.queues") {
+	if !value[bool](b, "SELECT armed_at IS NULL FROM doze.bells") {
 		t.Error("the alarm is still recorded")
 	}
 }

@@ -262,7 +262,7 @@ func TestOutcome_DuplicatesSetAlarms(t *testing.T) {
 			}
 			wantAlarms(t, service.take(), map[string]time.Duration{"default": time.Hour})
 
-			b.exec("UPDATE doze.queues SET armed_at = NULL, armed_id = NULL") // as if that call had ended just before
+			b.exec("UPDATE doze.bells SET armed_at = NULL, armed_id = NULL") // as if that call had ended just before
 			if name == "no key" {
 				options = append(options, ID(added.ID))
 			}
@@ -285,14 +285,14 @@ func TestOutcome_AnswerToTheRingIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.trigger.take()
-	// The row of the queue is locked, so the ring waits until its connection is killed.
-	b.exec("UPDATE doze.queues SET bell_until = NULL")
+	// The bell is locked, so the ring waits until its connection is killed.
+	b.exec("UPDATE doze.bells SET bell_until = NULL")
 	lock, err := b.pool.Begin(b.ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = lock.Rollback(context.Background()) }()
-	if _, err := lock.Exec(b.ctx, queue.Qualify("SELECT FROM doze.queues FOR UPDATE", b.schema)); err != nil {
+	if _, err := lock.Exec(b.ctx, queue.Qualify("SELECT FROM doze.bells FOR UPDATE", b.schema)); err != nil {
 		t.Fatal(err)
 	}
 	killer, holder := dbtest.Pool(t), lock.Conn().PgConn().PID()

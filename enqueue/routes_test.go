@@ -365,7 +365,7 @@ func TestRoutes_CancelAndRetry(t *testing.T) {
 		t.Errorf("the second time state %q, want cancelled", a.State)
 	}
 	b.trigger.take()
-	b.exec("UPDATE doze.queues SET bell_until = NULL")
+	b.exec("UPDATE doze.bells SET bell_until = NULL")
 	var reason queue.Reason
 	b.trigger.before = func(_ context.Context, wake queue.Wake) { reason = wake.Reason }
 	if a := read(t, ask(h, "POST", at+"/retry", ""), 200); a.State != "queued" {
@@ -389,7 +389,7 @@ func TestRoutes_Queues(t *testing.T) {
 	if _, err := b.client.Add(b.ctx, greet{}, On("mail")); err != nil {
 		t.Fatal(err)
 	}
-	b.exec("UPDATE doze.queues SET bell_until = NULL")
+	b.exec("UPDATE doze.bells SET bell_until = NULL")
 	b.trigger.take()
 	for range 2 {
 		if w := ask(h, "POST", "/v1/queues/mail/pause", ""); w.Code != 200 || !strings.Contains(w.Body.String(), `"paused":true`) {

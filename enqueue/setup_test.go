@@ -189,7 +189,7 @@ func (b *bundle) jobs() int {
 
 func (b *bundle) bell(name string) bool {
 	b.t.Helper()
-	return value[bool](b, "SELECT coalesce((SELECT bell_until > now() FROM doze.queues WHERE queue = $1::text), false)", name)
+	return value[bool](b, "SELECT coalesce((SELECT bell_until > now() FROM doze.bells WHERE queue = $1::text), false)", name)
 }
 
 // finishAll runs every due job of a queue to its end, as a drain does.

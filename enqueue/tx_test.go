@@ -241,7 +241,7 @@ func TestClient_InTxThatTookLong(t *testing.T) {
 				if err := client.InTx(b.ctx, func(tx *Tx) error {
 					_, err := tx.AddMany(b.ctx, []Entry{{greet{}, []Option{option}}, {greet{}, []Option{option, Key("k")}}})
 					b.exec(`SELECT pg_sleep(0.01)`)
-					b.exec(`UPDATE doze.queues SET floor = clock_timestamp()`)
+					b.exec(`UPDATE doze.bells SET floor = clock_timestamp()`)
 					return err
 				}); err != nil {
 					t.Fatal(err)

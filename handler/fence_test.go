@@ -336,7 +336,7 @@ func TestDrain_BeginsAgainAfterAConflict(t *testing.T) {
 	tx, err := w.pool.Begin(w.ctx)
 	w.must(err)
 	defer tx.Rollback(w.ctx)
-	_, err = tx.Exec(w.ctx, queue.Qualify(`SELECT FROM doze.queues WHERE queue = 'q' FOR UPDATE`, w.name))
+	_, err = tx.Exec(w.ctx, queue.Qualify(`SELECT FROM doze.bells WHERE queue = 'q' FOR UPDATE`, w.name))
 	w.must(err)
 	wait := w.inBackground(w.ctx, w.drainerOn(pool, kinds(map[string]handler.RawFunc{"k": nothing}), handler.Config{}))
 	w.until(`SELECT attempts > 1 FROM doze.jobs WHERE id = $1::text::uuid`, id.String()) // claimed, and given back

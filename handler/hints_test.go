@@ -314,7 +314,7 @@ func TestHints_AnAlarmThatIsLate(t *testing.T) {
 	// So late that it counts as lost: the next is set beside it, and stays when it comes.
 	x.add("k", enqueue.In(time.Hour))
 	late = x.takeAlarm("q")
-	x.exec(`UPDATE doze.queues SET armed_at = now() - interval '4 minutes'`)
+	x.exec(`UPDATE doze.bells SET armed_at = now() - interval '4 minutes'`)
 	x.add("k", enqueue.In(time.Hour))
 	x.standing("q")
 	if report := x.deliver(late); report.Claimed != 0 {
@@ -521,19 +521,19 @@ func (x *hints) pass(d time.Duration) {
 	x.t.Helper()
 	by := d.Milliseconds()
 	x.exec(`UPDATE doze.jobs SET run_at = run_at - $1 * interval '1 millisecond'`, by)
-	x.exec(`UPDATE doze.queues SET bell_until = bell_until - $1 * interval '1 millisecond', armed_at = armed_at - $1 * interval '1 millisecond'`, by)
+	x.exec(`UPDATE doze.bells SET bell_until = bell_until - $1 * interval '1 millisecond', armed_at = armed_at - $1 * interval '1 millisecond'`, by)
 }
 
 // exact has each alarm go off just when what it is for is due. On a machine that takes its time it is a little later, and
 // if that is more than a tenth of a second the next drain sets another one, which would count here.
 func (x *hints) exact() {
 	x.t.Helper()
-	x.exec(`UPDATE doze.queues q SET armed_at = (SELECT min(greatest(j.run_at, j.locked_until)) FROM doze.jobs j WHERE j.queue = q.queue) WHERE armed_at IS NOT NULL`)
+	x.exec(`UPDATE doze.bells q SET armed_at = (SELECT min(greatest(j.run_at, j.locked_until)) FROM doze.jobs j WHERE j.queue = q.queue) WHERE armed_at IS NOT NULL`)
 }
 
 func (x *hints) armedIn(name string) string {
 	x.t.Helper()
-	return x.text(`SELECT armed_id::text FROM doze.queues WHERE armed_id IS NOT NULL AND queue = $1`, name)
+	return x.text(`SELECT armed_id::text FROM doze.bells WHERE armed_id IS NOT NULL AND queue = $1`, name)
 }
 
 // takeAlarm is the alarm that is set for a queue, which the service then has no longer: it goes off, or is lost.
@@ -580,7 +580,7 @@ func (x *hints) standingWithin(late time.Duration, names ...string) {
 	x.t.Helper()
 	for _, name := range names {
 		id := x.armedIn(name)
-		inTime := x.int(`SELECT count(*) FROM doze.queues q WHERE q.queue = $1 AND q.armed_at <= $2 * interval '1 millisecond' +
+		inTime := x.int(`SELECT count(*) FROM doze.bells q WHERE q.queue = $1 AND q.armed_at <= $2 * interval '1 millisecond' +
 			(SELECT greatest(min(greatest(j.run_at, j.locked_until)), now()) FROM doze.jobs j WHERE j.queue = q.queue)`, name, late.Milliseconds())
 		if inTime != 1 || !x.service.has(name, id) {
 			x.t.Errorf("queue %s waits, and its alarm %q is in time %d, in the service %v", name, id, inTime, x.service.has(name, id))
@@ -611,7 +611,7 @@ func (x *hints) atRest(most limits) {
 	if n := x.int(`SELECT count(*) FROM doze.slots WHERE state <> 'free'`); n != 0 {
 		x.t.Errorf("%d slots are held", n)
 	}
-	if armed := x.text(`SELECT queue || ' ' || armed_id FROM doze.queues WHERE armed_id IS NOT NULL OR armed_at IS NOT NULL`); armed != "" {
+	if armed := x.text(`SELECT queue || ' ' || armed_id FROM doze.bells WHERE armed_id IS NOT NULL OR armed_at IS NOT NULL`); armed != "" {
 		x.t.Errorf("an alarm is set and there is nothing to do: %s", armed)
 	}
 	if all := x.service.all(); len(all) != 0 {
@@ -657,7 +657,7 @@ func (x *hints) chain(first queue.Wake, carry func(queue.Wake) queue.Wake) {
 			fired++
 			wake = carry(wakes[fired-1])
 		case done < jobs: // the chain has ended, and the alarm begins another
-			if lost := x.int(`SELECT count(*) FROM doze.queues WHERE bell_until IS NOT NULL`); lost != 0 {
+			if lost := x.int(`SELECT count(*) FROM doze.bells WHERE bell_until IS NOT NULL`); lost != 0 {
 				x.t.Error("a bell is set that nobody answers")
 			}
 			x.standingWithin(2*time.Minute, "q") // after a pause

@@ -63,7 +63,7 @@ func TestIdle_NoStatementAndNoConnectionAfterTheLastDrain(t *testing.T) {
 	if n := w.done(); n != 20 {
 		t.Fatalf("%d done", n)
 	}
-	if n := w.int(`SELECT count(*) FROM doze.queues WHERE armed_at IS NOT NULL`); n != 1 {
+	if n := w.int(`SELECT count(*) FROM doze.bells WHERE armed_at IS NOT NULL`); n != 1 {
 		t.Errorf("%d alarms are set", n)
 	}
 

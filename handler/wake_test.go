@@ -155,7 +155,7 @@ func TestAlarm_WakesForADelayedJob(t *testing.T) {
 	id := w.add("k", delayed(1500*time.Millisecond))
 	w.must(p.Fire(w.ctx, wakeQ)) // finds nothing due, and sets the alarm
 	w.must(p.Wait(w.ctx))
-	if n := w.int(`SELECT count(*) FROM doze.queues WHERE armed_id IS NOT NULL`); n != 1 {
+	if n := w.int(`SELECT count(*) FROM doze.bells WHERE armed_id IS NOT NULL`); n != 1 {
 		t.Error("no alarm is set")
 	}
 	w.until(`SELECT count(*) = 1 FROM doze.history`)
@@ -164,7 +164,7 @@ func TestAlarm_WakesForADelayedJob(t *testing.T) {
 	if starts, _ := p.Starts(); starts != 2 {
 		t.Errorf("%d drains", starts)
 	}
-	if n := w.int(`SELECT count(*) FROM doze.queues WHERE armed_id IS NOT NULL`); n != 0 {
+	if n := w.int(`SELECT count(*) FROM doze.bells WHERE armed_id IS NOT NULL`); n != 0 {
 		t.Error("the alarm that went off is still set")
 	}
 }
@@ -173,7 +173,7 @@ func TestAlarm_WakesForADelayedJob(t *testing.T) {
 // set and no open slot alive.
 func (w *world) lost() string {
 	w.t.Helper()
-	return w.text(`SELECT DISTINCT q.queue FROM doze.jobs j JOIN doze.queues q ON q.queue = j.queue
+	return w.text(`SELECT DISTINCT q.queue FROM doze.jobs j JOIN doze.bells q ON q.queue = j.queue
 		WHERE j.run_at <= now() AND j.locked_until <= now() AND (q.bell_until IS NULL OR q.bell_until < now())
 		  AND NOT EXISTS (SELECT FROM doze.slots s WHERE s.queue = q.queue AND s.state = 'open' AND s.locked_until > now())`)
 }

@@ -35,7 +35,7 @@ func (a *alarmBook) Clear(ctx context.Context, _, id string) error {
 
 func (w *world) armed() string {
 	var id *string
-	w.must(w.pool.QueryRow(w.ctx, queue.Qualify("SELECT armed_id::text FROM doze.queues WHERE queue = 'q'", w.store.Schema())).Scan(&id))
+	w.must(w.pool.QueryRow(w.ctx, queue.Qualify("SELECT armed_id::text FROM doze.bells WHERE queue = 'q'", w.store.Schema())).Scan(&id))
 	if id == nil {
 		return ""
 	}

@@ -44,8 +44,9 @@ GRANT SELECT (queue, next_at, paused_at) ON doze.schedules TO doze_enqueue; -- f
 GRANT SELECT (id) ON doze.history TO doze_enqueue; -- for the repeat of an insert
 GRANT INSERT (kind, key, job_id, hold) ON doze.keys TO doze_enqueue;
 GRANT SELECT, UPDATE (job_id, hold, expires_at) ON doze.keys TO doze_enqueue;
-GRANT INSERT (queue), SELECT, UPDATE (bell_until, armed_at, armed_id, floor) ON doze.queues TO doze_enqueue;
-GRANT INSERT (queue, slot), SELECT (queue, slot, state, locked_until) ON doze.slots TO doze_enqueue;
+GRANT INSERT (queue), SELECT ON doze.queues TO doze_enqueue;
+GRANT INSERT (queue), SELECT, UPDATE (bell_until, armed_at, armed_id, floor) ON doze.bells TO doze_enqueue;
+GRANT INSERT (queue, slot), SELECT (queue, slot, epoch, state, locked_until) ON doze.slots TO doze_enqueue;
 
 -- Drain: claims and finishes. It adds no job but those of schedules (doze.tick); a handler that enqueues
 -- needs doze_enqueue too.
@@ -53,15 +54,17 @@ GRANT INSERT (queue, slot), SELECT (queue, slot, state, locked_until) ON doze.sl
 GRANT SELECT, DELETE, UPDATE (token, locked_until, attempts, reaps, run_at, failures, last_error) ON doze.jobs TO doze_drain;
 GRANT SELECT, INSERT ON doze.history TO doze_drain;
 GRANT SELECT, UPDATE (expires_at) ON doze.keys TO doze_drain;
-GRANT INSERT (queue), SELECT, UPDATE (bell_until, armed_at, armed_id, floor) ON doze.queues TO doze_drain;
-GRANT INSERT (queue, slot), SELECT, UPDATE (state, token, locked_until) ON doze.slots TO doze_drain;
+GRANT INSERT (queue), SELECT ON doze.queues TO doze_drain;
+GRANT INSERT (queue), SELECT, UPDATE (bell_until, armed_at, armed_id, floor, epoch) ON doze.bells TO doze_drain;
+GRANT INSERT (queue, slot), SELECT, UPDATE (epoch, state, token, locked_until) ON doze.slots TO doze_drain;
 GRANT SELECT ON doze.schedules TO doze_drain;
 GRANT EXECUTE ON FUNCTION doze.history_bucket(text), doze.tick(text, timestamptz, timestamptz, uuid[], timestamptz[]) TO doze_drain;
 
 -- Sweep: reaps, rings and prunes. It reads no payload and removes no live job.
 GRANT SELECT (id, queue, priority, run_at, token, locked_until, reaps), UPDATE (token, locked_until, reaps) ON doze.jobs TO doze_sweep;
-GRANT INSERT (queue), SELECT, UPDATE (bell_until, armed_at, armed_id, floor) ON doze.queues TO doze_sweep;
-GRANT INSERT (queue, slot), SELECT (queue, slot, state, locked_until) ON doze.slots TO doze_sweep;
+GRANT INSERT (queue), SELECT ON doze.queues TO doze_sweep;
+GRANT INSERT (queue), SELECT, UPDATE (bell_until, armed_at, armed_id, floor) ON doze.bells TO doze_sweep;
+GRANT INSERT (queue, slot), SELECT (queue, slot, epoch, state, locked_until) ON doze.slots TO doze_sweep;
 GRANT SELECT (id), TRUNCATE ON doze.history_0, doze.history_1, doze.history_2, doze.history_3,
       doze.history_4, doze.history_5, doze.history_6, doze.history_7 TO doze_sweep;
 -- UPDATE on a column is what locking a row for its deletion asks for. This one is the partition's
@@ -74,7 +77,7 @@ GRANT EXECUTE ON FUNCTION doze.prune_history(interval), doze.tick(text, timestam
 
 -- Read: what a dashboard shows. No payloads, no fences.
 GRANT SELECT ON doze.job_list, doze.queues TO doze_read;
-GRANT SELECT (queue, slot, state, locked_until) ON doze.slots TO doze_read;
+GRANT SELECT (queue, slot, epoch, state, locked_until) ON doze.slots TO doze_read;
 GRANT SELECT (queue, token, run_at) ON doze.jobs TO doze_read;
 GRANT SELECT (queue) ON doze.history_failed TO doze_read;
 GRANT SELECT (name, queue, kind, priority, max_attempts, cron, time_zone, catch_up, catch_up_limit, next_at, paused_at) ON doze.schedules TO doze_read;

@@ -232,7 +232,7 @@ func (g *ground) reset() {
 	g.t.Helper()
 	g.exec(`DELETE FROM doze.jobs`)
 	g.exec(`UPDATE doze.slots SET state = 'free', token = NULL, locked_until = NULL`)
-	g.exec(`UPDATE doze.queues SET bell_until = NULL`)
+	g.exec(`UPDATE doze.bells SET bell_until = NULL`)
 }
 
 // play plays one round, and says what is lost when nobody has a step left to take: a job is there, and nobody on
@@ -262,7 +262,7 @@ func (g *ground) play(o order, seed uint64) (lost string) {
 	}
 	g.steps += len(p.log)
 	if o == right { // nor is anything else left that would mislead whoever comes next
-		if held := g.int(`SELECT (SELECT count(*) FROM doze.queues WHERE bell_until IS NOT NULL) + (SELECT count(*) FROM doze.slots WHERE state <> 'free')`); held != 0 {
+		if held := g.int(`SELECT (SELECT count(*) FROM doze.bells WHERE bell_until IS NOT NULL) + (SELECT count(*) FROM doze.slots WHERE state <> 'free')`); held != 0 {
 			return "nothing, but a bell or a slot is left after " + strings.Join(p.log, ", ")
 		}
 	}

@@ -37,7 +37,7 @@ func (s *Store) RingIfDue(ctx context.Context, conn *pgx.Conn, queueName string,
 func (s *Store) FreeSlotIf(ctx context.Context, conn *pgx.Conn, slot Slot, condition string) (bool, error) {
 	freed := false
 	c := s.freeSlot(slot)
-	c.sql += " AND " + Qualify(condition, s.schema) + " RETURNING slot"
+	c.sql += " AND " + Qualify(condition, s.schema) + " RETURNING s.slot"
 	c.read = func(pgx.Rows) error { freed = true; return nil }
 	err := pipeline(ctx, conn, []call{c})
 	return freed, err

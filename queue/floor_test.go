@@ -36,7 +36,7 @@ func TestFloor_IsRaisedToTheOldestLiveJob(t *testing.T) {
 	w.queue("q")
 	floor := func() string {
 		return w.text(`SELECT CASE WHEN floor = '-infinity' THEN 'none' WHEN floor = (SELECT min(run_at) FROM doze.jobs) THEN 'oldest'
-		                           WHEN floor BETWEEN now() - interval '1 minute' AND now() - interval '2 seconds' THEN 'lately' ELSE floor::text END FROM doze.queues`)
+		                           WHEN floor BETWEEN now() - interval '1 minute' AND now() - interval '2 seconds' THEN 'lately' ELSE floor::text END FROM doze.bells`)
 	}
 	if got := floor(); got != "none" {
 		t.Errorf("at first the floor is %s", got)
@@ -114,7 +114,7 @@ func TestFloor_IsLoweredForWhatIsCommittedLate(t *testing.T) {
 			w.must(err)
 			defer func() { _ = tx.Rollback(context.WithoutCancel(w.ctx)) }()
 			in := enqueue(w, tx)
-			w.exec(`UPDATE doze.queues SET floor = clock_timestamp()`)
+			w.exec(`UPDATE doze.bells SET floor = clock_timestamp()`)
 			w.must(tx.Commit(w.ctx))
 			if next, err := w.store.Next(w.ctx, conn, "q"); err != nil || next.Due {
 				t.Fatalf("next is %+v, %v: this is to be about what lies below the floor", next, err)
@@ -147,7 +147,7 @@ func TestFloor_IsLoweredByInsertAndRing(t *testing.T) {
 			return err
 		},
 		"the clock was set back": func(w *world, conn *pgx.Conn) error {
-			w.exec(`UPDATE doze.queues SET floor = now() + interval '1 hour'`)
+			w.exec(`UPDATE doze.bells SET floor = now() + interval '1 hour'`)
 			_, _, err := w.store.InsertAndRing(w.ctx, conn, newJobs(1), false, bell)
 			return err
 		},
@@ -167,7 +167,7 @@ func TestFloor_IsLoweredByInsertAndRing(t *testing.T) {
 				result <- err
 			}()
 			w.waitUntilBlocked(conn.PgConn().PID())
-			_, err = tx.Exec(w.ctx, queue.Qualify(`UPDATE doze.queues SET floor = clock_timestamp(); SELECT pg_sleep(1.1)`, w.name), pgx.QueryExecModeSimpleProtocol)
+			_, err = tx.Exec(w.ctx, queue.Qualify(`UPDATE doze.bells SET floor = clock_timestamp(); SELECT pg_sleep(1.1)`, w.name), pgx.QueryExecModeSimpleProtocol)
 			w.must(errors.Join(err, tx.Commit(w.ctx)))
 			return <-result
 		},
@@ -177,9 +177,9 @@ func TestFloor_IsLoweredByInsertAndRing(t *testing.T) {
 			w := newWorld(t)
 			w.queue("q")
 			conn := w.conn()
-			w.exec(`UPDATE doze.queues SET floor = now() - interval '1 minute'`)
+			w.exec(`UPDATE doze.bells SET floor = now() - interval '1 minute'`)
 			w.must(insert(w, conn))
-			if n := w.int(`SELECT count(*) FROM doze.jobs j JOIN doze.queues q ON q.queue = j.queue WHERE j.run_at < q.floor`); n != 0 {
+			if n := w.int(`SELECT count(*) FROM doze.jobs j JOIN doze.bells q ON q.queue = j.queue WHERE j.run_at < q.floor`); n != 0 {
 				t.Errorf("%d jobs lie below the floor", n)
 			}
 			if _, taken := w.start(conn, "q", 1000); len(taken.Claimed) == 0 {
@@ -197,7 +197,7 @@ func TestFloor_IsLoweredForTicks(t *testing.T) {
 	tick := time.Now().Add(-time.Hour).Truncate(time.Second)
 	s := queue.Schedule{Name: "s", Queue: "q", Kind: "k", Payload: []byte("null"), MaxAttempts: 1, Cron: "0 * * * *", TimeZone: "UTC", CatchUp: "all", CatchUpLimit: 10, NextAt: tick}
 	w.must(w.store.PutSchedule(w.ctx, w.pool, s))
-	w.exec(`UPDATE doze.queues SET floor = now() - interval '1 minute'`)
+	w.exec(`UPDATE doze.bells SET floor = now() - interval '1 minute'`)
 	made, err := w.store.Tick(w.ctx, w.pool, s, []time.Time{tick}, tick.Add(24*time.Hour))
 	w.must(err)
 	if _, taken := w.start(w.conn(), "q", 10); !same(claimedIDs(taken.Claimed), made) || len(made) != 1 {
@@ -213,7 +213,7 @@ func TestFloor_InTheFutureIsNone(t *testing.T) {
 	w.queue("q")
 	conn := w.conn()
 	w.insert(newJobs(3)...)
-	future := func() { w.exec(`UPDATE doze.queues SET floor = now() + interval '1 hour'`) }
+	future := func() { w.exec(`UPDATE doze.bells SET floor = now() + interval '1 hour'`) }
 	future()
 	if next, err := w.store.Next(w.ctx, conn, "q"); err != nil || !next.Due {
 		t.Errorf("next is %+v, %v", next, err)
@@ -222,7 +222,7 @@ func TestFloor_InTheFutureIsNone(t *testing.T) {
 	if len(taken.Claimed) != 1 {
 		t.Errorf("a start claimed %d", len(taken.Claimed))
 	}
-	if n := w.int(`SELECT count(*) FROM doze.queues WHERE floor > now()`); n != 0 {
+	if n := w.int(`SELECT count(*) FROM doze.bells WHERE floor > now()`); n != 0 {
 		t.Error("after a start the floor is in the future still")
 	}
 	future()
@@ -231,7 +231,7 @@ func TestFloor_InTheFutureIsNone(t *testing.T) {
 	if len(taken.Claimed) != 1 {
 		t.Errorf("a claim from the head took %d", len(taken.Claimed))
 	}
-	if n := w.int(`SELECT count(*) FROM doze.jobs j JOIN doze.queues q ON q.queue = j.queue WHERE j.run_at < q.floor`); n != 0 {
+	if n := w.int(`SELECT count(*) FROM doze.jobs j JOIN doze.bells q ON q.queue = j.queue WHERE j.run_at < q.floor`); n != 0 {
 		t.Error("after a claim from the head there are jobs below the floor")
 	}
 	future()
@@ -247,7 +247,7 @@ func TestFloor_IsRaisedByExits(t *testing.T) {
 	w.queue("q")
 	conn := w.conn()
 	for n := range 10_000 {
-		if w.int(`SELECT count(*) FROM doze.queues WHERE floor > '-infinity'`) == 1 {
+		if w.int(`SELECT count(*) FROM doze.bells WHERE floor > '-infinity'`) == 1 {
 			t.Logf("after %d exits", n)
 			return
 		}

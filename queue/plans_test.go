@@ -76,6 +76,7 @@ func (p *plan) walk(node map[string]any) {
 // later, some running, a few reaped; and history.
 func (w *world) fill(jobs int) {
 	w.exec(`INSERT INTO doze.queues (queue) SELECT 'q' || g FROM generate_series(0, 999) g`)
+	w.exec(`INSERT INTO doze.bells (queue) SELECT queue FROM doze.queues`)
 	w.exec(`INSERT INTO doze.slots (queue, slot) SELECT queue, generate_series(1, slots) FROM doze.queues`)
 	w.exec(`INSERT INTO doze.jobs (id, queue, kind, priority, run_at, payload, token, locked_until, attempts, reaps)
 		SELECT gen_random_uuid(), 'q' || g % 50, 'k', g % 21 - 10,
@@ -114,7 +115,7 @@ func TestPlans_UseTheirIndexes(t *testing.T) {
 		w.exec(`ALTER TABLE doze.jobs SET (autovacuum_enabled = off)`) // or it would analyze them under us
 		w.fill(200_000)                                                // where the planner has no reason to read them all
 		if analyzed {
-			w.exec(`ANALYZE doze.jobs, doze.history, doze.keys, doze.slots, doze.queues`)
+			w.exec(`ANALYZE doze.jobs, doze.history, doze.keys, doze.slots, doze.bells, doze.queues`)
 		}
 		conn := w.conn()
 		token, q := uuid.NewString(), "q20"
@@ -134,12 +135,16 @@ func TestPlans_UseTheirIndexes(t *testing.T) {
 			{"list", []string{"jobs_pkey", "history_0_pkey", "history_failed_pkey"}, []any{"", "", "", "", int32(100)}},
 			{"list", []string{"jobs_pkey", "history_0_pkey", "history_failed_pkey"}, []any{"", "", "", token, int32(100)}},
 			{"ring_if_due", []string{"jobs_ready"}, []any{q, int64(1000)}},
-			{"ring", []string{"queues_pkey", "slots_pkey"}, []any{q, int64(1000)}},
-			{"answer_bell", []string{"queues_pkey"}, []any{q, token}},
-			{"take_slot", []string{"queues_pkey", "slots_pkey"}, []any{q, token, int64(1000), int32(queue.SchemaVersion)}},
+			{"ring", []string{"queues_pkey", "bells_pkey", "slots_pkey"}, []any{q, int64(1000)}},
+			{"answer_bell", []string{"queues_pkey", "bells_pkey"}, []any{q, token}},
+			{"take_slot", []string{"bells_pkey", "slots_pkey"}, []any{q, token, int64(1000), int32(queue.SchemaVersion)}},
 			{"mark_slot", []string{"slots_pkey"}, []any{q, token, "open", int64(1000)}},
 			{"free_slot", []string{"slots_pkey"}, []any{q, token}},
-			{"arm", []string{"queues_pkey"}, []any{q, int64(1000), token, int64(1000)}},
+			{"lower_floor", []string{"bells_pkey"}, []any{q, time.Now()}},
+			{"lower_floor_to_oldest", []string{"bells_pkey", "jobs_ready"}, []any{q}},
+			{"lock_floor", []string{"bells_pkey"}, []any{q}},
+			{"raise_floor", []string{"bells_pkey", "jobs_ready"}, []any{q}},
+			{"arm", []string{"bells_pkey"}, []any{q, int64(1000), token, int64(1000)}},
 			{"cancel", []string{"jobs_pkey"}, []any{token}},
 			{"retry", []string{"jobs_pkey"}, []any{token}},
 			{"prune_failed", []string{"history_failed_finished"}, []any{int64(1000), int32(100)}},

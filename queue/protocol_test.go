@@ -54,18 +54,18 @@ func TestRing_RingsOnlyIfNobodyWillCome(t *testing.T) {
 		{"NULL", []string{"expired open", "expired open"}, true, "both have expired"},
 		{"now() + interval '1 second'", []string{"busy", "free"}, false, "busy, and somebody has been asked"},
 	} {
-		w.exec(`UPDATE doze.queues SET bell_until = ` + c.bell)
+		w.exec(`UPDATE doze.bells SET bell_until = ` + c.bell)
 		w.exec(slots(c.slots...))
-		before := w.text(`SELECT coalesce(bell_until::text, '-') FROM doze.queues`)
+		before := w.text(`SELECT coalesce(bell_until::text, '-') FROM doze.bells`)
 		got, err := w.store.Ring(w.ctx, w.pool, "q", time.Time{}, bell)
 		w.must(err)
 		if got != c.rings {
 			t.Errorf("bell %s, slots %v: rang %v, want %v, as %s", c.bell, c.slots, got, c.rings, c.why)
 		}
-		if after := w.text(`SELECT coalesce(bell_until::text, '-') FROM doze.queues`); !got && after != before {
+		if after := w.text(`SELECT coalesce(bell_until::text, '-') FROM doze.bells`); !got && after != before {
 			t.Errorf("bell %s, slots %v: it did not ring and yet changed the bell", c.bell, c.slots)
 		}
-		if set := w.text(`SELECT ((bell_until - clock_timestamp() BETWEEN interval '10 s' AND interval '15 s') IS TRUE)::text FROM doze.queues`); got && set != "true" {
+		if set := w.text(`SELECT ((bell_until - clock_timestamp() BETWEEN interval '10 s' AND interval '15 s') IS TRUE)::text FROM doze.bells`); got && set != "true" {
 			t.Errorf("bell %s, slots %v: it does not last as long as asked", c.bell, c.slots)
 		}
 	}
@@ -126,10 +126,10 @@ func TestStart_AnswersTheBellEvenWithoutASlot(t *testing.T) {
 	conn := w.conn()
 	w.must(w.store.Configure(w.ctx, w.pool, "q", queue.Settings{Slots: 1}))
 	w.start(conn, "q", 1)
-	w.exec(`UPDATE doze.queues SET bell_until = now() + interval '1 minute'`)
+	w.exec(`UPDATE doze.bells SET bell_until = now() + interval '1 minute'`)
 	taken, err := w.store.Start(w.ctx, conn, newSlot("q"), "", 1)
 	w.must(err)
-	if taken.Slot || w.int(`SELECT count(*) FROM doze.queues WHERE bell_until IS NOT NULL`) != 0 {
+	if taken.Slot || w.int(`SELECT count(*) FROM doze.bells WHERE bell_until IS NOT NULL`) != 0 {
 		t.Errorf("slot %v; want none, and the bell answered", taken.Slot)
 	}
 }
@@ -168,7 +168,7 @@ func TestStart_TakesDownOnlyTheAlarmThatBroughtIt(t *testing.T) {
 		_, err := w.store.Start(w.ctx, conn, slot, c.alarm, 1)
 		w.must(err)
 		w.must(w.store.Abandon(w.ctx, conn, slot))
-		if n := w.int(`SELECT count(*) FROM doze.queues WHERE armed_id IS NOT NULL AND armed_at IS NOT NULL`); n != c.left {
+		if n := w.int(`SELECT count(*) FROM doze.bells WHERE armed_id IS NOT NULL AND armed_at IS NOT NULL`); n != c.left {
 			t.Errorf("started by alarm %q: %d alarms are set, want %d", c.alarm, n, c.left)
 		}
 	}
@@ -180,9 +180,9 @@ func TestStart_TakesDownAnAlarmThatIsOverdue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.queue("q")
-	w.exec(`UPDATE doze.queues SET armed_id = gen_random_uuid(), armed_at = now() - interval '1 millisecond'`)
+	w.exec(`UPDATE doze.bells SET armed_id = gen_random_uuid(), armed_at = now() - interval '1 millisecond'`)
 	w.start(w.conn(), "q", 1)
-	if n := w.int(`SELECT count(*) FROM doze.queues WHERE armed_at IS NOT NULL`); n != 0 {
+	if n := w.int(`SELECT count(*) FROM doze.bells WHERE armed_at IS NOT NULL`); n != 0 {
 		t.Error("an overdue alarm is still set")
 	}
 }
@@ -197,7 +197,7 @@ func TestRing_TakesABellFarAheadForNone(t *testing.T) {
 		ahead string
 		rings bool
 	}{{"10 seconds", false}, {"1 minute", false}, {"2 hours", true}} {
-		set := func() { w.exec(`UPDATE doze.queues SET bell_until = now() + $1::text::interval`, c.ahead) }
+		set := func() { w.exec(`UPDATE doze.bells SET bell_until = now() + $1::text::interval`, c.ahead) }
 		set()
 		rang, err := w.store.Ring(w.ctx, w.pool, "q", time.Time{}, bell)
 		w.must(err)
@@ -313,7 +313,7 @@ func TestArm_KeepsTheEarliestAlarm(t *testing.T) {
 	}
 	overdue := func(by string) bool {
 		t.Helper()
-		w.exec(`UPDATE doze.queues SET armed_at = now() - $1::text::interval`, by)
+		w.exec(`UPDATE doze.bells SET armed_at = now() - $1::text::interval`, by)
 		got, err := w.store.Arm(w.ctx, w.pool, "q", time.Hour, uuid.New(), time.Minute)
 		w.must(err)
 		return got

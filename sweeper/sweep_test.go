@@ -206,7 +206,7 @@ func TestSweep_WakesEachQueueWithDueWorkOnce(t *testing.T) {
 			t.Errorf("fired %+v", w.wakes)
 		}
 	}
-	w.exec(`UPDATE doze.queues SET bell_until = now() - interval '1 second'`) // nobody came
+	w.exec(`UPDATE doze.bells SET bell_until = now() - interval '1 second'`) // nobody came
 	if third := w.sweep(s); !same(third.Fired, "due", "rung", "without-a-row") {
 		t.Errorf("swept after the bells' end %+v", third)
 	}
@@ -222,7 +222,7 @@ func TestSweep_TakesARingBackThatItCannotFireFor(t *testing.T) {
 	if swept := w.sweep(s); len(swept.Fired) != 0 || !same(swept.Due, "q", "r") {
 		t.Errorf("swept %+v", swept)
 	}
-	if n := w.int(`SELECT count(*) FROM doze.queues WHERE bell_until IS NOT NULL`); n != 0 {
+	if n := w.int(`SELECT count(*) FROM doze.bells WHERE bell_until IS NOT NULL`); n != 0 {
 		t.Errorf("%d bells are left set", n)
 	}
 	w.fail = false
@@ -238,7 +238,7 @@ func TestSweep_WithoutATriggerOnlyTells(t *testing.T) {
 	if swept := w.sweep(w.sweeper(sweeper.Config{})); !same(swept.Due, "q") || len(swept.Fired) != 0 {
 		t.Errorf("swept %+v", swept)
 	}
-	if n := w.int(`SELECT count(*) FROM doze.queues WHERE bell_until IS NOT NULL`); n != 0 {
+	if n := w.int(`SELECT count(*) FROM doze.bells WHERE bell_until IS NOT NULL`); n != 0 {
 		t.Errorf("%d bells are set, and nobody fires for them", n)
 	}
 }
@@ -266,11 +266,11 @@ func TestSweep_SetsMissingAlarms(t *testing.T) {
 		t.Errorf("swept %+v, alarms %+v", swept, w.alarms)
 	}
 	for _, a := range w.alarms {
-		if n := w.int(`SELECT count(*) FROM doze.queues WHERE queue = $1 AND armed_id::text = $2`, a.Queue, a.Alarm); n != 1 || a.Reason != queue.ReasonAlarm {
+		if n := w.int(`SELECT count(*) FROM doze.bells WHERE queue = $1 AND armed_id::text = $2`, a.Queue, a.Alarm); n != 1 || a.Reason != queue.ReasonAlarm {
 			t.Errorf("the alarm %+v is not the one recorded", a)
 		}
 	}
-	w.exec(`UPDATE doze.queues SET armed_at = now() - interval '1 hour' WHERE armed_at IS NOT NULL`) // they never went off
+	w.exec(`UPDATE doze.bells SET armed_at = now() - interval '1 hour' WHERE armed_at IS NOT NULL`) // they never went off
 	if third := w.sweep(s); len(third.Armed) != 2 {
 		t.Errorf("swept after they were missed %+v", third)
 	}
@@ -352,7 +352,7 @@ func TestSweep_TwoAtOnceDoEverythingOnce(t *testing.T) {
 		names := []string{"a", "b", "c", "d"}
 		for _, name := range names {
 			w.exec(`DELETE FROM doze.jobs WHERE queue = $1`, name)
-			w.exec(`UPDATE doze.queues SET bell_until = NULL`)
+			w.exec(`UPDATE doze.bells SET bell_until = NULL`)
 			w.exec(`UPDATE doze.slots SET state = 'free', token = NULL, locked_until = NULL`)
 			w.add(name, 10, 0)
 			w.vanish(name, 10)
@@ -494,7 +494,7 @@ func TestSweep_FindsWhatLiesBelowTheFloor(t *testing.T) {
 			w := newWorld(t)
 			w.must(w.store.Resume(w.ctx, w.pool, "q"))
 			w.add("q", 3, 0)
-			w.exec(`UPDATE doze.queues SET floor = clock_timestamp()`)
+			w.exec(`UPDATE doze.bells SET floor = clock_timestamp()`)
 			if swept := w.sweep(w.sweeper(cfg(w))); !same(swept.Due, "q") {
 				t.Errorf("swept %+v", swept)
 			}

@@ -127,7 +127,7 @@ func TestFunctionsOnLambdaTakeTheirAlarmsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	var armed int
-	if err := db.QueryRow(ctx, "SELECT count(*) FROM doze.queues WHERE armed_at IS NOT NULL").Scan(&armed); err != nil || armed != 0 {
+	if err := db.QueryRow(ctx, "SELECT count(*) FROM doze.bells WHERE armed_at IS NOT NULL").Scan(&armed); err != nil || armed != 0 {
 		t.Errorf("%d queues have an alarm and nothing to do; %v", armed, err)
 	}
 	if left := scheduler.Schedules(); len(left) != 0 {
@@ -153,7 +153,7 @@ func TestFunctionsOnLambdaRunWhatIsDueLaterByAlarms(t *testing.T) {
 		t.Fatal(err)
 	}
 	var early, armed int
-	err := db.QueryRow(ctx, "SELECT (SELECT count(*) FROM doze.history WHERE finished_at < run_at), (SELECT count(*) FROM doze.queues WHERE armed_at IS NOT NULL)").Scan(&early, &armed)
+	err := db.QueryRow(ctx, "SELECT (SELECT count(*) FROM doze.history WHERE finished_at < run_at), (SELECT count(*) FROM doze.bells WHERE armed_at IS NOT NULL)").Scan(&early, &armed)
 	if err != nil || early != 0 || armed != 0 {
 		t.Errorf("%d jobs ran early, %d queues have an alarm and nothing to do; %v", early, armed, err)
 	}

@@ -11,7 +11,7 @@ CREATE DOMAIN doze.queue_name AS text
 CREATE DOMAIN doze.kind_name AS text
     CONSTRAINT kind_name CHECK (octet_length(VALUE) <= 128 AND VALUE COLLATE "C" ~ '^[A-Za-z0-9][A-Za-z0-9_.:/-]*$');
 
--- A queue: what may run at once, and who has been asked to come.
+-- A queue and its settings.
 CREATE TABLE doze.queues (
     queue      doze.queue_name PRIMARY KEY,
     -- How many drains may run at once, which bounds the connections they open.
@@ -22,6 +22,21 @@ CREATE TABLE doze.queues (
     history    boolean     NOT NULL DEFAULT true,
     -- A job whose lease has expired this often has failed.
     max_reaps  smallint    NOT NULL DEFAULT 3,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT queues_slots CHECK (slots BETWEEN 1 AND 1000),
+    CONSTRAINT queues_max_reaps CHECK (max_reaps BETWEEN 1 AND 100)
+);
+
+-- Who has been asked to come to a queue: one row for each, made with it.
+--
+-- It is updated at each wake, as the slots are, in place (HOT) if vacuum can do its work. Where it cannot,
+-- since some old snapshot is open, all versions of a row stay, and whoever looks for it by a key that
+-- stays the same meets them all. So the key has an epoch, which moves on now and then, and the row is
+-- looked for from its newest epoch on: `epoch >= (SELECT epoch … ORDER BY epoch DESC LIMIT 1)`. An epoch only grows,
+-- so an update that has to wait for the row's lock still finds it.
+CREATE TABLE doze.bells (
+    queue      doze.queue_name NOT NULL REFERENCES doze.queues ON DELETE CASCADE,
+    epoch      bigint      NOT NULL DEFAULT 0,
     -- The bell: until then somebody has been asked to drain this queue and has not come yet.
     bell_until timestamptz,
     -- The one alarm outside the database that is set for this queue.
@@ -30,11 +45,11 @@ CREATE TABLE doze.queues (
     -- Looks for due jobs begin there: none that is committed and rung for is due before. What vacuum may
     -- not remove beside a snapshot that stays open lies below and is not walked over.
     floor      timestamptz NOT NULL DEFAULT '-infinity',
-    created_at timestamptz NOT NULL DEFAULT now(),
-    CONSTRAINT queues_slots CHECK (slots BETWEEN 1 AND 1000),
-    CONSTRAINT queues_max_reaps CHECK (max_reaps BETWEEN 1 AND 100),
-    CONSTRAINT queues_armed CHECK ((armed_at IS NULL) = (armed_id IS NULL))
-) WITH (fillfactor = 50); -- its rows are updated in place (HOT) at each wake
+    PRIMARY KEY (queue, epoch),
+    CONSTRAINT bells_armed CHECK ((armed_at IS NULL) = (armed_id IS NULL))
+) WITH (fillfactor = 50);
+-- One row a queue, said in a way that no look for a queue's row goes by.
+CREATE UNIQUE INDEX bells_one ON doze.bells (md5(queue));
 
 -- A slot: one drain's right to run.
 --   free  nobody holds it
@@ -43,13 +58,15 @@ CREATE TABLE doze.queues (
 CREATE TABLE doze.slots (
     queue        doze.queue_name NOT NULL REFERENCES doze.queues ON DELETE CASCADE,
     slot         smallint NOT NULL,
+    epoch        bigint   NOT NULL DEFAULT 0, -- follows that of the bell: see there
     state        text     NOT NULL DEFAULT 'free',
     token        uuid,
     locked_until timestamptz,
-    PRIMARY KEY (queue, slot),
+    PRIMARY KEY (queue, slot, epoch),
     CONSTRAINT slots_state CHECK (state IN ('free', 'open', 'busy')),
     CONSTRAINT slots_held CHECK ((state = 'free') = (token IS NULL) AND (token IS NULL) = (locked_until IS NULL))
 ) WITH (fillfactor = 50);
+CREATE UNIQUE INDEX slots_one ON doze.slots (md5(queue || ' ' || slot));
 
 -- Live jobs only: queued (no token) or running (a token and a lease).
 -- A finished job leaves this table for history.

@@ -52,9 +52,10 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
         ON CONFLICT DO NOTHING
         RETURNING tick AS at, job_id
     ), lowered AS ( -- the ticks may be from long ago: see queue/sql/lower_floor.sql
-        UPDATE doze.queues q SET floor = least(q.floor, f.at)
+        UPDATE doze.bells b SET floor = least(b.floor, f.at)
           FROM (SELECT min(at) AS at FROM fresh) f, moved m
-         WHERE q.queue = m.queue AND f.at IS NOT NULL
+         WHERE b.queue = m.queue AND f.at IS NOT NULL
+           AND b.epoch >= (SELECT e.epoch FROM doze.bells e WHERE e.queue = m.queue ORDER BY e.epoch DESC LIMIT 1)
     )
     INSERT INTO doze.jobs (id, queue, kind, priority, run_at, max_attempts, payload)
     SELECT f.job_id, m.queue, m.kind, m.priority, f.at, m.max_attempts, m.payload FROM moved m, fresh f

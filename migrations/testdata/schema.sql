@@ -1,6 +1,18 @@
 -- What the migrations make, as this package's test writes it. To write it anew:
 --   go test ./migrations -run Golden -update
 schema closed to others
+table bells with (fillfactor=50)
+    queue doze.queue_name not null
+    epoch bigint not null default 0
+    bell_until timestamp with time zone
+    armed_at timestamp with time zone
+    armed_id uuid
+    floor timestamp with time zone not null default '-infinity'::timestamp with time zone
+    constraint bells_armed CHECK (((armed_at IS NULL) = (armed_id IS NULL)))
+    constraint bells_pkey PRIMARY KEY (queue, epoch)
+    constraint bells_queue_fkey FOREIGN KEY (queue) REFERENCES doze.queues(queue) ON DELETE CASCADE
+    CREATE UNIQUE INDEX bells_one ON doze.bells USING btree (md5((queue)::text))
+    CREATE UNIQUE INDEX bells_pkey ON doze.bells USING btree (queue, epoch)
 table history partition by LIST (bucket)
     id uuid not null
     bucket smallint not null
@@ -130,18 +142,13 @@ table migrations
     applied_at timestamp with time zone not null default now()
     constraint migrations_pkey PRIMARY KEY (version)
     CREATE UNIQUE INDEX migrations_pkey ON doze.migrations USING btree (version)
-table queues with (fillfactor=50)
+table queues
     queue doze.queue_name not null
     slots smallint not null default 4
     paused_at timestamp with time zone
     history boolean not null default true
     max_reaps smallint not null default 3
-    bell_until timestamp with time zone
-    armed_at timestamp with time zone
-    armed_id uuid
-    floor timestamp with time zone not null default '-infinity'::timestamp with time zone
     created_at timestamp with time zone not null default now()
-    constraint queues_armed CHECK (((armed_at IS NULL) = (armed_id IS NULL)))
     constraint queues_max_reaps CHECK (((max_reaps >= 1) AND (max_reaps <= 100)))
     constraint queues_pkey PRIMARY KEY (queue)
     constraint queues_slots CHECK (((slots >= 1) AND (slots <= 1000)))
@@ -171,14 +178,16 @@ table schedules with (fillfactor=50)
 table slots with (fillfactor=50)
     queue doze.queue_name not null
     slot smallint not null
+    epoch bigint not null default 0
     state text not null default 'free'::text
     token uuid
     locked_until timestamp with time zone
     constraint slots_held CHECK ((((state = 'free'::text) = (token IS NULL)) AND ((token IS NULL) = (locked_until IS NULL))))
-    constraint slots_pkey PRIMARY KEY (queue, slot)
+    constraint slots_pkey PRIMARY KEY (queue, slot, epoch)
     constraint slots_queue_fkey FOREIGN KEY (queue) REFERENCES doze.queues(queue) ON DELETE CASCADE
     constraint slots_state CHECK ((state = ANY (ARRAY['free'::text, 'open'::text, 'busy'::text])))
-    CREATE UNIQUE INDEX slots_pkey ON doze.slots USING btree (queue, slot)
+    CREATE UNIQUE INDEX slots_one ON doze.slots USING btree (md5((((queue)::text || ' '::text) || slot)))
+    CREATE UNIQUE INDEX slots_pkey ON doze.slots USING btree (queue, slot, epoch)
 table ticks
     schedule text not null
     tick timestamp with time zone not null
@@ -238,9 +247,10 @@ AS $function$
         ON CONFLICT DO NOTHING
         RETURNING tick AS at, job_id
     ), lowered AS ( -- the ticks may be from long ago: see queue/sql/lower_floor.sql
-        UPDATE doze.queues q SET floor = least(q.floor, f.at)
+        UPDATE doze.bells b SET floor = least(b.floor, f.at)
           FROM (SELECT min(at) AS at FROM fresh) f, moved m
-         WHERE q.queue = m.queue AND f.at IS NOT NULL
+         WHERE b.queue = m.queue AND f.at IS NOT NULL
+           AND b.epoch >= (SELECT e.epoch FROM doze.bells e WHERE e.queue = m.queue ORDER BY e.epoch DESC LIMIT 1)
     )
     INSERT INTO doze.jobs (id, queue, kind, priority, run_at, max_attempts, payload)
     SELECT f.job_id, m.queue, m.kind, m.priority, f.at, m.max_attempts, m.payload FROM moved m, fresh f

@@ -98,8 +98,9 @@ func look() string { return "INSERT INTO doze.seen SELECT due FROM (" + next() +
 
 // reset empties the tables and makes a queue of n slots.
 func reset(n int) string {
-	return fmt.Sprintf(`TRUNCATE doze.jobs, doze.history, doze.keys, doze.slots, doze.queues, doze.seen;
+	return fmt.Sprintf(`TRUNCATE doze.jobs, doze.history, doze.keys, doze.slots, doze.bells, doze.queues, doze.seen;
   INSERT INTO doze.queues (queue, slots) VALUES ('q', %d);
+  INSERT INTO doze.bells (queue) VALUES ('q');
   INSERT INTO doze.slots (queue, slot) SELECT 'q', generate_series(1, %[1]d);`, n)
 }
 
@@ -116,7 +117,7 @@ func running(n int, t string) string {
 // lost: a job is due, no drain that promised to look is there, none has been asked to come, and the
 // one that left did not see it.
 const lost = `SELECT EXISTS (SELECT FROM doze.jobs WHERE run_at <= now() AND locked_until <= now())
-   AND NOT EXISTS (SELECT FROM doze.slots WHERE state = 'open') AND NOT EXISTS (SELECT FROM doze.queues WHERE bell_until > now())
+   AND NOT EXISTS (SELECT FROM doze.slots WHERE state = 'open') AND NOT EXISTS (SELECT FROM doze.bells WHERE bell_until > now())
    AND NOT EXISTS (SELECT FROM doze.seen WHERE due) AS broken`
 
 type step struct{ name, sql string }
@@ -228,7 +229,7 @@ func specs() []spec {
 		},
 		{
 			"start", "A start answers the bell, commits, and then looks for a slot. Both in one transaction, or the slot first, loses the job.",
-			reset(1) + held(1, H) + "\n  UPDATE doze.queues SET bell_until = now() + interval '1 minute';", // somebody has rung, and this start is the answer
+			reset(1) + held(1, H) + "\n  UPDATE doze.bells SET bell_until = now() + interval '1 minute';", // somebody has rung, and this start is the answer
 			[]session{
 				enqueuer,
 				{"starter", []step{begin("s"), {"answer", answer(nothing)}, {"take", take(H2)}, commit("s")}},
@@ -309,10 +310,10 @@ func specs() []spec {
 			"alarm", "A start that an alarm brought takes down that alarm and no other. Taking down whatever is set loses an earlier one that was set meanwhile.",
 			reset(1) + "\n  " + arm("3600000", alarm(1)) + ";",
 			[]session{
-				{"starter", []step{{"answer", answer(alarm(1))}, {"any", with(answer(alarm(1)), "armed_id = nullif("+alarm(1)+"::text, '')::uuid", "true")}}},
+				{"starter", []step{{"answer", answer(alarm(1))}, {"any", with(answer(alarm(1)), "b.armed_id = nullif("+alarm(1)+"::text, '')::uuid", "true")}}},
 				{"leaver", []step{begin("l"), {"arm", arm(second, alarm(2))}, {"later", arm("7200000", alarm(2))}, commit("l")}},
 				{"check", []step{
-					{"chk", "SELECT armed_id IS DISTINCT FROM " + alarm(2) + "::uuid AS broken FROM doze.queues"},
+					{"chk", "SELECT armed_id IS DISTINCT FROM " + alarm(2) + "::uuid AS broken FROM doze.bells"},
 				}},
 			},
 			append(
@@ -327,8 +328,8 @@ func specs() []spec {
 				{"enqueuer", []step{begin("e"), {"ins", sql("insert_one", id(1), q, "'k'", "0", "0", longAgo, "10", "'null'")}, commit("e"), begin("l"),
 					{"lower", lower}, {"oldest", sql("lower_floor_to_oldest", q)}, commit("l"), {"lowerif", with(lower, " OR "+longAgo+"::timestamptz < now() - interval '1 second'", "")}}},
 				{"drain", []step{begin("r"), {"lock", sql("lock_floor", q)}, {"raise", sql("raise_floor", q)}, commit("r"),
-					{"write", "UPDATE doze.queues SET floor = now() - interval '2 seconds'"}}}, // what was looked up before, for want of the lock
-				{"check", []step{{"chk", "SELECT EXISTS (SELECT FROM doze.jobs j JOIN doze.queues q ON q.queue = j.queue WHERE j.run_at < q.floor) AS broken"}}},
+					{"write", "UPDATE doze.bells SET floor = now() - interval '2 seconds'"}}}, // what was looked up before, for want of the lock
+				{"check", []step{{"chk", "SELECT EXISTS (SELECT FROM doze.jobs j JOIN doze.bells q ON q.queue = j.queue WHERE j.run_at < q.floor) AS broken"}}},
 			},
 			append(
 				orders(false,
@@ -347,7 +348,7 @@ func specs() []spec {
 					{"look", "INSERT INTO doze.seen SELECT next_ms >= 0 FROM (" + next() + ") n"}}},
 				{"enq", []step{{"ins", sql("insert_one", id(1), q, "'k'", "0", "7200000", "'0001-01-01Z'", "10", "'null'")}, {"arm", arm("7200000", alarm(2))}}},
 				{"check", []step{
-					{"chk", "SELECT q.armed_id IS NULL AND NOT EXISTS (SELECT FROM doze.seen WHERE due) AS broken FROM doze.queues q"},
+					{"chk", "SELECT q.armed_id IS NULL AND NOT EXISTS (SELECT FROM doze.seen WHERE due) AS broken FROM doze.bells q"},
 				}},
 			},
 			append(

@@ -5,13 +5,17 @@
 -- because some old snapshot is still open, lie before and are not walked over again.
 -- An expired lease found on the way is reaped, not claimed: it counts one reap, and its job
 -- runs alone from then on.
--- Index: jobs_ready, one probe a priority, in order (see in_order.sql). Locks: the rows it takes, skipping locked ones.
+-- Index: queues_pkey, bells_pkey, slots_pkey; jobs_ready, one probe a priority, in order (see in_order.sql). Locks: the rows it takes, skipping locked ones.
 -- FOR NO KEY UPDATE, so that a foreign key's check on a job does not hide it.
 WITH held AS MATERIALIZED (
-    SELECT CASE WHEN q.floor > now() THEN '-infinity' ELSE q.floor END AS floor
-      FROM doze.slots s JOIN doze.queues q ON q.queue = s.queue
-     WHERE s.queue = $1::text AND s.token = $2::text::uuid AND s.locked_until > now() AND q.paused_at IS NULL
+    SELECT CASE WHEN b.floor > now() THEN '-infinity' ELSE b.floor END AS floor
+      FROM doze.queues q
+     CROSS JOIN generate_series(1, (SELECT m.slot FROM doze.slots m WHERE m.queue = $1::text ORDER BY m.slot DESC LIMIT 1)) AS nr
+     CROSS JOIN LATERAL (SELECT s.token, s.locked_until FROM doze.slots s WHERE s.queue = $1::text AND s.slot = nr ORDER BY s.epoch DESC LIMIT 1) s
+     CROSS JOIN LATERAL (SELECT b.floor FROM doze.bells b WHERE b.queue = $1::text ORDER BY b.epoch DESC LIMIT 1) b
+     WHERE q.queue = $1::text AND q.paused_at IS NULL AND s.token = $2::text::uuid AND s.locked_until > now()
        AND NOT EXISTS (SELECT FROM doze.jobs j WHERE j.queue = $1::text AND j.reaps > 0 AND j.token = nullif($6::text, '')::uuid)
+     LIMIT 1
 ), picked AS MATERIALIZED (
     SELECT j.id, j.expired
       FROM held

@@ -1,9 +1,13 @@
 -- Claims one job whose drain vanished before, for the holder of a slot. It runs alone, so
 -- that a job that kills its function takes no neighbour with it.
--- Index: jobs_alone. Locks: the row it takes, skipping locked ones.
+-- Index: queues_pkey, slots_pkey, jobs_alone. Locks: the row it takes, skipping locked ones.
 WITH held AS MATERIALIZED (
-    SELECT FROM doze.slots s JOIN doze.queues q ON q.queue = s.queue
-     WHERE s.queue = $1::text AND s.token = $2::text::uuid AND s.locked_until > now() AND q.paused_at IS NULL
+    SELECT
+      FROM doze.queues q
+     CROSS JOIN generate_series(1, (SELECT m.slot FROM doze.slots m WHERE m.queue = $1::text ORDER BY m.slot DESC LIMIT 1)) AS nr
+     CROSS JOIN LATERAL (SELECT s.token, s.locked_until FROM doze.slots s WHERE s.queue = $1::text AND s.slot = nr ORDER BY s.epoch DESC LIMIT 1) s
+     WHERE q.queue = $1::text AND q.paused_at IS NULL AND s.token = $2::text::uuid AND s.locked_until > now()
+     LIMIT 1
 ), picked AS MATERIALIZED (
     SELECT id FROM doze.jobs
      WHERE queue = $1::text AND reaps > 0 AND run_at <= now() AND locked_until <= now() AND EXISTS (TABLE held)

@@ -1,6 +1,12 @@
 -- Says whether this drain will look again soon (open) or not (busy), and renews its slot.
--- Index: slots_pkey. Locks: the slot's row. No row: the slot was taken over.
-UPDATE doze.slots
+-- Index: slots_pkey, a probe for each slot from its newest epoch. Locks: the slot's row. No row: the slot was taken over.
+WITH mine AS MATERIALIZED (
+    SELECT nr AS slot, s.epoch
+      FROM generate_series(1, (SELECT m.slot FROM doze.slots m WHERE m.queue = $1::text ORDER BY m.slot DESC LIMIT 1)) AS nr
+     CROSS JOIN LATERAL (SELECT s.epoch, s.token FROM doze.slots s WHERE s.queue = $1::text AND s.slot = nr ORDER BY s.epoch DESC LIMIT 1) s
+     WHERE s.token = $2::text::uuid LIMIT 1
+)
+UPDATE doze.slots s
    SET state = $3::text, locked_until = clock_timestamp() + $4::bigint * interval '1 millisecond'
- WHERE queue = $1::text AND token = $2::text::uuid
-RETURNING slot
+  FROM mine m WHERE s.queue = $1::text AND s.slot = m.slot AND s.epoch >= m.epoch AND s.token = $2::text::uuid
+RETURNING s.slot

@@ -4,9 +4,12 @@
 -- Each look asks for the first in the index's order, or statistics from when there was a backlog have the
 -- planner read the whole table for each priority.
 -- It begins at the queue's floor.
--- Index: jobs_ready, three probes a priority; schedules_next. Locks: none.
+-- Index: queues_pkey, bells_pkey; jobs_ready, three probes a priority; schedules_next. Locks: none.
 WITH unpaused AS MATERIALIZED (
-    SELECT CASE WHEN floor > now() THEN '-infinity' ELSE floor END AS floor FROM doze.queues WHERE queue = $1::text AND paused_at IS NULL
+    SELECT CASE WHEN b.floor > now() THEN '-infinity' ELSE b.floor END AS floor
+      FROM doze.queues q
+     CROSS JOIN LATERAL (SELECT b.floor FROM doze.bells b WHERE b.queue = $1::text ORDER BY b.epoch DESC LIMIT 1) b
+     WHERE q.queue = $1::text AND q.paused_at IS NULL
 )
 SELECT coalesce(bool_or(lane.due), false) AS due,
        CASE WHEN min(least(lane.run_at, lane.locked_until)) IS NULL THEN -1
