@@ -83,9 +83,6 @@ func names(queues []toRing) []string {
 // setAlarms has the queues of jobs that are due later woken then. Those of duplicates too: who added the
 // job may not have come to it. Unseen says that the jobs may not be seen yet, and need an alarm all the same.
 func (c *Client) setAlarms(ctx context.Context, added []Added, unseen bool) {
-	if c.alarm == nil {
-		return
-	}
 	var queues []toRing
 	soonest := make(map[string]time.Duration)
 	for _, a := range added {
@@ -96,6 +93,16 @@ func (c *Client) setAlarms(ctx context.Context, added []Added, unseen bool) {
 		if in, known := soonest[a.Queue]; !known || a.delay < in {
 			soonest[a.Queue] = a.delay
 		}
+	}
+	if c.alarm == nil {
+		each(names(queues), func(i int, name string) {
+			setting, cancel := c.afterCommit(ctx)
+			defer cancel()
+			if err := c.lower(setting, queues[i]); err != nil {
+				c.log.Warn("what took long to commit waits for the sweep", "queue", name, "error", err)
+			}
+		})
+		return
 	}
 	due := make([]bool, len(queues))
 	each(names(queues), func(i int, name string) {
@@ -129,17 +136,23 @@ func (c *Client) lookAhead(ctx context.Context, q toRing) (queue.Next, error) {
 	if err := c.store.EnsureQueue(ctx, c.db, name); err != nil {
 		return queue.Next{}, err
 	}
-	// The transaction may have taken longer than the delay: then the look must begin before.
-	if !q.since.IsZero() && time.Until(q.since) < skew {
-		if err := c.store.Lower(ctx, c.db, name, q.since); err != nil {
-			return queue.Next{}, err
-		}
+	if err := c.lower(ctx, q); err != nil {
+		return queue.Next{}, err
 	}
 	next, err := c.store.Next(ctx, c.db, name)
 	if err == nil && !next.Due && next.In >= 0 {
 		_, err = c.store.SetAlarm(ctx, c.db, c.alarm, name, next.In)
 	}
 	return next, err
+}
+
+// lower has looks for what is due in a queue begin early enough for what was added to be due later, but in a transaction
+// that may have taken longer.
+func (c *Client) lower(ctx context.Context, q toRing) error {
+	if q.since.IsZero() || time.Until(q.since) > skew {
+		return nil
+	}
+	return c.store.Lower(ctx, c.db, q.queue, q.since)
 }
 
 // ringAndFire wakes queues whose jobs are committed. What is to be done after a

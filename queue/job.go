@@ -109,7 +109,7 @@ type Inserted struct {
 	// Duplicate is true if nothing was inserted.
 	Duplicate bool
 	// RunAt is when the new job is due by the database's clock, for [Store.Ring]. Zero for a duplicate, and
-	// after [Store.InsertAndRing], which rings itself.
+	// after a [Store.InsertAndRing] that took no more than a second: then nothing is left to be done for it.
 	RunAt time.Time
 }
 

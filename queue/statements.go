@@ -154,6 +154,11 @@ func (s *Store) InsertAndRing(ctx context.Context, conn *pgx.Conn, jobs []NewJob
 			fire = append(fire, r.queue)
 		}
 	}
+	if !slow {
+		for i := range inserted {
+			inserted[i].RunAt = time.Time{}
+		}
+	}
 	return inserted, fire, err
 }
 
